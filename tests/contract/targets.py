@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -93,7 +94,7 @@ class InPostgres:
 
 
 class InDelta:
-    """With its ledger in memory."""
+    """With its ledger in memory. A table of current rows."""
 
     def __init__(self, directory: Path) -> None:
         self._endpoint = Endpoint(conn_id="target", url=f"delta://{directory}")
@@ -114,6 +115,25 @@ class InDelta:
 
     def keys(self) -> set[int]:
         return set(DeltaTable(self._table).to_pyarrow_table().column("id").to_pylist())
+
+
+class InDeltaFeed(InDelta):
+    """A table of every change."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        shutil.rmtree(self._table)
+        self._endpoint = Endpoint(conn_id="target", url=f"delta://{directory}?feed=true")
+
+    def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
+        return load_changes(self._endpoint, unit, keys, f"attempt {next(self._attempts)}")
+
+    def keys(self) -> set[int]:
+        if not DeltaTable.is_deltatable(self._table):
+            return set()
+        found = super().keys()
+        assert len(found) == DeltaTable(self._table).count(), "each change is there once"
+        return found
 
 
 class InMariaDb:
@@ -149,6 +169,18 @@ def load_keys(endpoint: Endpoint, unit: Unit, keys: Sequence[int], attempt: str)
     return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
 
 
+def load_changes(endpoint: Endpoint, unit: Unit, keys: Sequence[int], attempt: str) -> StagedUnit:
+    """The same into a feed, which takes every change."""
+    rows = [
+        Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
+        for fragno, key in enumerate(keys)
+    ]
+    times = _OneTable().commit_times(unit.after_seqno, unit.last_seqno)
+    loader = target_connector(endpoint).loader(endpoint, unit, [T], commit_times=times)
+    loaded = loader.load(in_order({0: T}, rows), attempt)
+    return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+
+
 class InFiles:
     """A directory, and a ledger in memory."""
 
@@ -168,15 +200,7 @@ class InFiles:
         if unit.group is not None:
             # As every lane does before it stages a part.
             session.target.take_part(unit)
-        rows = [
-            Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
-            for fragno, key in enumerate(keys)
-        ]
-        loader = target_connector(self._endpoint).loader(
-            self._endpoint, unit, [T], commit_times=_OneTable().commit_times(unit.after_seqno, unit.last_seqno)
-        )
-        loaded = loader.load(in_order({0: T}, rows), f"attempt {next(self._attempts)}")
-        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+        return load_changes(self._endpoint, unit, keys, f"attempt {next(self._attempts)}")
 
     def keys(self) -> set[int]:
         dataset = Dataset(FilePlace(self._endpoint.url.removeprefix("files+")))
@@ -197,14 +221,7 @@ class InKafka:
         return PipelineSession(ledger=ledger, target=target, is_one_database=False)
 
     def stage(self, session: PipelineSession, unit: Unit, keys: Sequence[int]) -> StagedUnit:
-        rows = [
-            Row(seqno=unit.last_seqno, fragno=fragno, operation="I", values=(str(key), "v"), relation_id=0)
-            for fragno, key in enumerate(keys)
-        ]
-        times = _OneTable().commit_times(unit.after_seqno, unit.last_seqno)
-        loader = target_connector(self._endpoint).loader(self._endpoint, unit, [T], commit_times=times)
-        loaded = loader.load(in_order({0: T}, rows), f"attempt {next(self._attempts)}")
-        return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
+        return load_changes(self._endpoint, unit, keys, f"attempt {next(self._attempts)}")
 
     def keys(self) -> set[int]:
         return {json.loads(message.key or b"{}")["id"] for message in committed(self._address, "feed.public.t")}
@@ -232,6 +249,7 @@ class _OneTable:
 
 TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
     "delta": lambda request: InDelta(request.getfixturevalue("tmp_path")),
+    "delta-feed": lambda request: InDeltaFeed(request.getfixturevalue("tmp_path")),
     "mariadb": lambda request: InMariaDb(
         request.getfixturevalue("mariadb_server"), request.getfixturevalue("mariadb_url")
     ),

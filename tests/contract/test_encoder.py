@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_parallel_apply.pipeline.encode.decode import decoded
 from airflow_parallel_apply.pipeline.encode.polarity import OPERATION_FIELD
 from airflow_parallel_apply.pipeline.encode.pool import Pool
 from airflow_parallel_apply.pipeline.encode.protocol import Encoder
@@ -53,6 +54,8 @@ def test_a_file_is_read_as_it_was_written(name: str, rows: list[dict[str, Any]])
     encoder = ENCODERS[name](SCHEMA)
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     assert rows_of(read(encoder, file_of(encoder, [batch]), SCHEMA)) == rows_of(batch.to_pylist())
+    back = decoded(f"a{encoder.suffix}", file_of(encoder, [batch]), SCHEMA, batch_rows=3)
+    assert rows_of([row for part in back for row in part.to_pylist()]) == rows_of(batch.to_pylist())
     # Also of several batches, and of a part of one.
     parts = [batch.slice(0, 1), batch.slice(1)]
     assert rows_of(read(encoder, file_of(encoder, parts), SCHEMA)) == rows_of(batch.to_pylist())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -13,12 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pymysql
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from deltalake import DeltaTable
+from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
-from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
-from tests.crash.transfers import ACCOUNTS, CHANGES, TOTAL
+from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, lake_of
+from airflow_parallel_apply.pipeline.target.delta.tables import open_table
+from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
+from tests.crash.struck_bucket import StruckBucket
+from tests.crash.transfers import ACCOUNTS, CHANGES, TOTAL, UPDATES
 from tests.hunt.targets.delta import HuntedDelta
+from tests.hunt.targets.delta_feed import HuntedDeltaFeed
 from tests.hunt.targets.files import HuntedFiles
 from tests.hunt.targets.kafka import HuntedKafka
 from tests.hunt.targets.mariadb import HuntedMariaDb
@@ -42,8 +49,7 @@ class FilesReader:
     """Reads each manifest once: it has all changes of a transaction, or none."""
 
     def __init__(self, hunted: HuntedTarget) -> None:
-        self._path = Path(urlsplit(hunted.url).path)
-        self._dataset = Dataset(FilePlace(str(self._path)))
+        self._dataset = Dataset(FilesAddress.parse(hunted.url).place())
         self._seen = -1
 
     def look(self) -> str:
@@ -53,7 +59,8 @@ class FilesReader:
             self._seen = manifest.version
             counts: Counter[int] = Counter()
             for file in manifest.files:
-                counts.update(pq.read_table(self._path / file.path, columns=["_seqno"]).column(0).to_pylist())
+                content = io.BytesIO(self._dataset.place.read(file.path))
+                counts.update(pq.read_table(content, columns=["_seqno"]).column(0).to_pylist())
             halves = [seqno for seqno, count in counts.items() if count not in (CHANGES, ACCOUNTS)]
             if halves:
                 return f"manifest {manifest.version} has parts of the transactions {sorted(halves)[:5]}"
@@ -66,14 +73,38 @@ class DeltaReader:
     """Reads a table as it is at a moment."""
 
     def __init__(self, hunted: HuntedTarget) -> None:
-        self._uri = f"{urlsplit(hunted.url).path}/public/account"
+        self._lake = lake_of(hunted.url)
 
     def look(self) -> str:
-        if not DeltaTable.is_deltatable(self._uri):
+        table = open_table(self._lake, self._lake.table_uri("public", "account"))
+        if table is None:
             return ""
-        balances = DeltaTable(self._uri).to_pyarrow_table(columns=["balance"]).column(0)
+        balances = table.to_pyarrow_table(columns=["balance"]).column(0)
         total = pc.sum(balances).as_py()
         return "" if total in (None, TOTAL) else f"{len(balances)} accounts have {total}"
+
+    def close(self) -> None: ...
+
+
+class DeltaFeedReader:
+    """Reads what each version adds, once: it has all changes of a transaction to the table, or none."""
+
+    def __init__(self, hunted: HuntedTarget) -> None:
+        self._lake = lake_of(hunted.url)
+        self._seen: set[str] = set()
+
+    def look(self) -> str:
+        table = open_table(self._lake, self._lake.table_uri("public", "account"))
+        if table is None:
+            return ""
+        added = set(table.file_uris()) - self._seen
+        self._seen |= added
+        counts: Counter[int] = Counter()
+        for file in added:
+            read = pq.read_table(self._lake.path(file), columns=["_seqno"], filesystem=self._lake.files)
+            counts.update(read.column(0).to_pylist())
+        halves = [seqno for seqno, count in counts.items() if count not in (UPDATES, ACCOUNTS)]
+        return f"the transactions {sorted(halves)[:5]} are there in part" if halves else ""
 
     def close(self) -> None: ...
 
@@ -157,16 +188,17 @@ class KafkaReader:
 
 def orphan_files(hunted: HuntedTarget) -> list[str]:
     """The files that a sweep of tomorrow leaves and no manifest names."""
-    lake = Path(urlsplit(hunted.url).path)
-    dataset = Dataset(FilePlace(str(lake)), clock=lambda: datetime.now(UTC) + timedelta(days=2))
+    place = FilesAddress.parse(hunted.url).place()
+    dataset = Dataset(place, clock=lambda: datetime.now(UTC) + timedelta(days=2))
     dataset.sweep()
     named = {file.path for manifest in dataset.manifests() for file in manifest.files}
-    found = {str(path.relative_to(lake)) for path in lake.rglob("*.parquet")}
-    return sorted(found - named)
+    return sorted({path for path in place.names("") if path.endswith(".parquet")} - named)
 
 
 def staged_in_lake(hunted: HuntedTarget) -> list[str]:
-    return [str(path) for path in Path(urlsplit(hunted.url).path, "_parallel_apply").glob("*/staged/**/*.parquet")]
+    lake = lake_of(hunted.url)
+    below = fs.FileSelector(lake.path(lake.uri(CONTROL)), recursive=True)
+    return [info.path for info in lake.files.get_file_info(below) if re.search(r"/staged/.*\.parquet$", info.path)]
 
 
 def staged_in_mariadb(hunted: HuntedTarget) -> list[str]:
@@ -180,18 +212,30 @@ def staged_for_kafka(hunted: HuntedTarget) -> list[str]:
 
 
 READERS: Final[dict[str, Callable[[HuntedTarget], Reader]]] = {
-    "files": FilesReader, "delta": DeltaReader, "mariadb": MariaDbReader, "kafka": KafkaReader,
+    "files": FilesReader, "delta": DeltaReader, "delta-feed": DeltaFeedReader, "files in a bucket": FilesReader,
+    "delta in a bucket": DeltaReader, "delta-feed in a bucket": DeltaFeedReader,
+    "mariadb": MariaDbReader, "kafka": KafkaReader,
 }  # fmt: skip
 ORPHANS: Final[dict[str, Callable[[HuntedTarget], list[str]]]] = {
-    "files": orphan_files, "delta": staged_in_lake, "mariadb": staged_in_mariadb, "kafka": staged_for_kafka,
+    "files": orphan_files, "delta": staged_in_lake, "delta-feed": staged_in_lake, "files in a bucket": orphan_files,
+    "delta in a bucket": staged_in_lake, "delta-feed in a bucket": staged_in_lake,
+    "mariadb": staged_in_mariadb, "kafka": staged_for_kafka,
 }  # fmt: skip
 TARGETS: Final[dict[str, Callable[[Path], HuntedTarget]]] = {
-    "files": HuntedFiles, "delta": HuntedDelta, "mariadb": HuntedMariaDb, "kafka": HuntedKafka,
+    "files": HuntedFiles, "delta": HuntedDelta, "delta-feed": HuntedDeltaFeed,
+    "files in a bucket": partial(StruckBucket, "files+s3"), "delta in a bucket": partial(StruckBucket, "delta+s3"),
+    "delta-feed in a bucket": partial(StruckBucket, "delta+s3", options="feed=true"),
+    "mariadb": HuntedMariaDb, "kafka": HuntedKafka,
 }  # fmt: skip
-ASLEEP: Final = {
+_ASLEEP: Final = {
     "files": Fault(at="airflow_parallel_apply.pipeline.encode.files.place:FilePlace.publish", when="before", call=3),
     "delta": Fault(at=f"{_TARGET}.delta.target:DeltaTarget._finish", when="before"),
+    "delta-feed": Fault(at=f"{_TARGET}.delta.target:DeltaTarget._finish", when="before"),
     "mariadb": Fault(at=f"{_TARGET}.mariadb.target:move", when="before"),
     "kafka": Fault(at=f"{_TARGET}.kafka.sending:Sender.send", when="after"),
 }
-"""Where a lane falls asleep with a commit in its hand."""
+
+
+def asleep(name: str) -> Fault:
+    """Where a lane falls asleep with a commit in its hand."""
+    return _ASLEEP[name.partition(" ")[0]]

@@ -29,7 +29,7 @@ from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
 from tests.crash.conftest import WarmSpark, crash_config
 from tests.crash.scene import Scene, spark_processes
-from tests.crash.struck_targets import ASLEEP, ORPHANS, READERS, TARGETS, Reader
+from tests.crash.struck_targets import ORPHANS, READERS, TARGETS, Reader, asleep
 from tests.crash.transfers import CHANGES, FIRST, TABLES
 from tests.hunt.targets.protocol import HuntedTarget
 from tests.support.rig import Rig, execute
@@ -217,7 +217,7 @@ def _zombie(scene: Scene, name: str, run_id: str) -> str:
     scene.rig.capture(run_id)
     plan(scene.rig.config, scene.rig.target)
     opened = scene.open(run_id)
-    lane = scene.start_lane(opened, fault=replace(ASLEEP[name], signal=signal.SIGSTOP))
+    lane = scene.start_lane(opened, fault=replace(asleep(name), signal=signal.SIGSTOP))
     lane.wait_stopped(120)
     scene.rerun(run_id)
     before = scene.positions()

@@ -8,6 +8,8 @@ ACCOUNTS: Final = 1000
 BALANCE: Final = 100
 CHANGES: Final = 10
 """The changes of each transaction but the first: eight updates, two insertions."""
+UPDATES: Final = 8
+"""Those of them in `account`."""
 TABLES: Final = (
     "CREATE TABLE account (id integer PRIMARY KEY, balance bigint NOT NULL)",
     "CREATE TABLE entry (id bigint PRIMARY KEY, account integer NOT NULL, amount bigint NOT NULL)",

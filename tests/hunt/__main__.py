@@ -2,7 +2,7 @@
 
 Variables: HUNT_SECONDS (600), HUNT_SEED (random; the same one goes on where it was), HUNT_TRIAL (plays one trial and
 tells it, or several), HUNT_STEPS (plays a script), HUNT_KINDS (exotic things by name, with commas),
-HUNT_TARGET (postgres, files, delta, mariadb, kafka, or any: the target of new trials),
+HUNT_TARGET (postgres, files, delta, delta-feed, mariadb, kafka, or any: the target of new trials),
 HUNT_TRIALS (ends after so many), HUNT_DIRECTORY (.hunt: state and scripts), HUNT_SHRINK_SECONDS (90).
 """
 

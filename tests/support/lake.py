@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.config import Endpoint
@@ -15,12 +17,12 @@ from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Merging, StagedUnit, Unit, UnitKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.delta.columns import table_schema
+from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema
 from airflow_parallel_apply.pipeline.target.delta.connector import DeltaConnector
 from airflow_parallel_apply.pipeline.target.delta.place import lake_of
 from airflow_parallel_apply.pipeline.target.delta.target import DeltaTarget
 from airflow_parallel_apply.pipeline.target.steps import Merge, Step
-from tests.support.log_rows import Row, clustered
+from tests.support.log_rows import Row, clustered, in_order
 
 _attempts = count()
 
@@ -40,7 +42,8 @@ class SomeRelations:
     all_names = names
 
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
-        raise NotImplementedError
+        seqnos = np.arange(after_seqno + 1, last_seqno + 1)
+        return CommitTimes(seqnos=seqnos, times=pa.array(seqnos, pa.timestamp("us", "UTC")))
 
 
 @dataclass
@@ -64,7 +67,9 @@ class LakeRig:
             uri = self.lake.table_uri(relation.schema, relation.table)
             if self.lake.is_local:
                 Path(uri).mkdir(parents=True, exist_ok=True)
-            DeltaTable.create(uri, schema=table_schema(relation), storage_options=dict(self.lake.options) or None)
+            DeltaTable.create(
+                uri, schema=lake_schema(self.lake, relation), storage_options=dict(self.lake.options) or None
+            )
         target = self.open()
         target.migrate()
         target.own(self.generation)
@@ -93,8 +98,10 @@ class LakeRig:
 
     def stage(self, unit: Unit, rows: Sequence[Row]) -> StagedUnit:
         """As an attempt of Spark does it."""
-        loader = DeltaConnector().loader(self.endpoint, unit, list(self.relations))
-        loaded = loader.load(clustered(self.known.relations, rows), f"attempt {next(_attempts)}")
+        times = self.known.commit_times(unit.after_seqno, unit.last_seqno)
+        loader = DeltaConnector().loader(self.endpoint, unit, list(self.relations), commit_times=times)
+        ordered = in_order if self.lake.is_feed else clustered
+        loaded = loader.load(ordered(self.known.relations, rows), f"attempt {next(_attempts)}")
         return StagedUnit(unit=unit, tables=loaded.tables, row_count=loaded.row_count, seconds=0.0)
 
     def apply(self, after: int, last: int, rows: Sequence[Row], *, claim: str = "t", channel: int | None = 0) -> None:

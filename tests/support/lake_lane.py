@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from uuid import uuid4
 
+from airflow_parallel_apply.pipeline.model.change import ReplicaIdentity
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
@@ -12,21 +14,26 @@ from tests.support.log_rows import Row, relation
 A = relation(1, "a", "id v", key="id")
 B = relation(2, "b", "id v", key="id")
 LOOSE = relation(3, "loose", "v")
+BAG = replace(relation(4, "bag", "v"), replica_identity=ReplicaIdentity.FULL)
+TABLES = [A, B, LOOSE, BAG]
 LAST = 30
 
 
 def rows_of(seqno: int) -> list[Row]:
-    """One transaction: it changes a row of each table with a key, and adds one to each table."""
+    """One transaction: it changes a row of each table with a key, adds one to each table but the multiset, where it
+    adds two equal ones and deletes one, unless it is the first.
+    """
     word = str(seqno)
     first = "I" if seqno == 0 else "U"
     changed = [Row(seqno=seqno, operation=first, values=("0", word), relation_id=of) for of in (1, 2)]
     added = [Row(seqno=seqno, operation="I", values=(f"k{word}", word), relation_id=of) for of in (1, 2)]
-    return [*changed, *added, Row(seqno=seqno, operation="I", values=(word,), relation_id=3)]
+    bag = [Row(seqno=seqno, operation=one, values=("x",), relation_id=4) for one in ("IID" if seqno else "I")]
+    return [*changed, *added, Row(seqno=seqno, operation="I", values=(word,), relation_id=3), *bag]
 
 
 def main(url: str) -> None:
     """Units of one or two transactions, each under a claim of its own, up to the last one."""
-    rig = LakeRig(url, [A, B, LOOSE])
+    rig = LakeRig(url, TABLES)
     while True:
         claim = uuid4().hex
         target = rig.open()

@@ -30,8 +30,13 @@ class HuntedDelta:
         self._directory = KeptDirectory(directory / "lake")
 
     @property
+    def path(self) -> Path:
+        """Its root."""
+        return self._directory.path
+
+    @property
     def url(self) -> str:
-        return f"delta://{self._directory.path}"
+        return f"delta://{self.path}"
 
     def fresh(self) -> None:
         self._directory.fresh()

@@ -69,6 +69,7 @@ ABLE: Final[dict[str, Able]] = {
         ddl=("refuse",), refused=_TIMES, is_lasting=False, crashes=True, migrations=tuple(RECIPES),
     ),
     "delta": Able(ddl=("refuse", "apply", "apply"), refused=_DATES),
+    "delta-feed": Able(ddl=("refuse", "apply", "apply"), refused=_DATES),
     "mariadb": Able(
         ddl=("refuse",),
         refused=_TIMES | {

@@ -18,6 +18,7 @@ ANY: Final = "any"
 _CLASSES: Final = {
     "files": "tests.hunt.targets.files:HuntedFiles",
     "delta": "tests.hunt.targets.delta:HuntedDelta",
+    "delta-feed": "tests.hunt.targets.delta_feed:HuntedDeltaFeed",
     "mariadb": "tests.hunt.targets.mariadb:HuntedMariaDb",
     "kafka": "tests.hunt.targets.kafka:HuntedKafka",
 }

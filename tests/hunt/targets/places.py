@@ -35,4 +35,5 @@ PLACES: Final[dict[str, dict[str, Place]]] = {
         "behind a transaction of messages": (f"{_TARGET}.kafka.target:KafkaTarget.commit", "after"),
     },
 }
+PLACES["delta-feed"] = PLACES["delta"]
 """By the target's word."""

@@ -249,8 +249,9 @@ def test_what_somebody_else_writes_meanwhile_stays(rig: LakeRig, monkeypatch: py
         write_deltalake(rig.table(A), pa.table({"id": ["8"], "v": ["theirs"], "w": ["x"]}), mode="append")
         real(table, *args, **options)  # type: ignore[arg-type]
 
+    rig.apply(-1, 0, [insert(0, "1", "0", "x")])
     monkeypatch.setattr(applying, "merge", disturbed)
-    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    rig.apply(0, 1, [update(1, "1", "a", "x")])
     assert rig.rows(A) == [("1", "a", "x"), ("8", "theirs", "x")]
 
 

@@ -6,12 +6,13 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.support.lake import LakeRig
-from tests.support.lake_lane import LAST, LOOSE, A, B
+from tests.support.lake_lane import BAG, LAST, LOOSE, TABLES, A, B
 from tests.support.variants import GATED
 
 
@@ -26,7 +27,26 @@ def lane(rig: LakeRig) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("kills", [pytest.param(4, marks=GATED), pytest.param(20, marks=pytest.mark.long)])
 def test_a_lake_is_exact_whenever_its_lanes_are_killed(tmp_path: Path, kills: int) -> None:
-    rig = LakeRig(f"delta://{tmp_path}", [A, B, LOOSE]).begin()
+    rig = LakeRig(f"delta://{tmp_path}", TABLES).begin()
+    _strike(rig, kills)
+    expected = sorted([("0", str(LAST)), *((f"k{seqno}", str(seqno)) for seqno in range(LAST + 1))])
+    assert rig.rows(A) == rig.rows(B) == expected
+    assert sorted(rig.rows(LOOSE)) == sorted((str(seqno),) for seqno in range(LAST + 1))
+    assert rig.rows(BAG) == [("x",)] * (LAST + 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [4, 20])
+def test_a_feed_has_each_change_once_whenever_its_lanes_are_killed(tmp_path: Path, kills: int) -> None:
+    rig = LakeRig(f"delta://{tmp_path}?feed=true", TABLES).begin()
+    _strike(rig, kills)
+    for relation_, each in ((A, 2), (B, 2), (LOOSE, 1)):
+        found = Counter(rig.table(relation_).to_pyarrow_table().column("_seqno").to_pylist())
+        assert found == dict.fromkeys(range(LAST + 1), each)
+
+
+def _strike(rig: LakeRig, kills: int) -> None:
+    """Lanes that are killed, and one that ends; nothing is left staged."""
     chance = random.Random(kills)
     ends = []
     for _ in range(kills):
@@ -38,9 +58,6 @@ def test_a_lake_is_exact_whenever_its_lanes_are_killed(tmp_path: Path, kills: in
         ends.append(killed.wait())
     assert -signal.SIGKILL in ends
     assert lane(rig).wait(120) == 0
-    expected = sorted([("0", str(LAST)), *((f"k{seqno}", str(seqno)) for seqno in range(LAST + 1))])
-    assert rig.rows(A) == rig.rows(B) == expected
-    assert sorted(rig.rows(LOOSE)) == sorted((str(seqno),) for seqno in range(LAST + 1))
     assert rig.seqnos() == [LAST]
     rig.open().own(2)
     assert rig.staged_files() == []

@@ -18,11 +18,11 @@ from airflow_parallel_apply.pipeline.compact.protocol import CompactOptions, Com
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.target_files.test_runs import TABLE, change
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, variants
 
 NOW = timedelta(0)
 DUCKDB = """
@@ -147,8 +147,39 @@ def test_a_snapshot_ends_at_a_transaction_and_refuses_what_it_cannot_read(rig: R
         compacted(rig)
     shutil.copy(tmp_path / "kept", Path(place, file.path))
     assert compacted(rig).rows["public.t"] == 0
-    with pytest.raises(ConfigurationError, match="format csv"):
-        compacted(replace(rig, target_dsn=f"{rig.target_dsn}?format=csv"))
+
+
+@pytest.mark.parametrize(
+    "format_", variants(["arrow", "avro", "csv", "json"], seldom=["arrow"], gated=["avro", "json"])
+)
+@pytest.mark.timeout(240)
+def test_every_format_is_folded_and_compared(rig: Rig, format_: str) -> None:
+    rig = replace(rig, target_dsn=f"{rig.target_dsn}?format={format_}")
+    rig.prepare()
+    for step in range(2):
+        change_all(rig)
+        rig.run(f"run {step}")
+        assert rig.comparison().equal, rig.comparison()
+        assert compacted(rig, memory_bytes=2**28 if step else 20_000).made
+        assert rig.comparison().equal, rig.comparison()
+    rig.write("UPDATE t SET v = v || 'more', id = id + 5000")
+    rig.run("behind")
+    assert rig.comparison().equal, rig.comparison()
+    assert compacted(rig, remove=True, grace=NOW).removed
+    assert rig.comparison().equal, rig.comparison()
+
+
+def test_a_column_that_became_text_is_told_apart_where_the_format_says_so(rig: Rig) -> None:
+    rig = replace(rig, target_dsn=f"{rig.target_dsn}?format=csv")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a', 1.5)")
+    rig.run()
+    rig = replace(rig, target_dsn=f"{rig.target_dsn}&text=public.t.n")
+    rig.write("UPDATE t SET n = 'NaN'")
+    rig.run("text")
+    with pytest.raises(EncodeError, match="have n as the source's text, and as typed values"):
+        compacted(rig)
+    assert [table.problem for table in rig.comparison().tables if not table.equal and table.problem]
 
 
 def test_the_command_folds_and_removes(rig: Rig) -> None:

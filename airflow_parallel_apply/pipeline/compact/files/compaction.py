@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.compact.files.lineage import lineages
-from airflow_parallel_apply.pipeline.compact.files.reading import SUFFIXES, file_batches
+from airflow_parallel_apply.pipeline.compact.files.reading import file_batches
 from airflow_parallel_apply.pipeline.compact.files.removal import remove_folded
 from airflow_parallel_apply.pipeline.compact.files.table import TableInput
 from airflow_parallel_apply.pipeline.compact.files.writing import SnapshotWriter
@@ -31,8 +31,8 @@ from airflow_parallel_apply.pipeline.compact.protocol import CompactOptions, Com
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import row_typing
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, FileManifest, TableSchema
-from airflow_parallel_apply.pipeline.encode.files.schemas import schema_of
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.encode.files.schemas import FileSchemas, schema_of
+from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
@@ -50,11 +50,6 @@ def compact_directory(
 ) -> CompactReport:
     """See `compact.open.compact`."""
     address = FilesAddress.parse(endpoint.url)
-    if f".{address.format}" not in SUFFIXES:
-        raise ConfigurationError(
-            f"files of the format {address.format} are not read back, and so not compacted",
-            hint="Take format=parquet or format=arrow for a directory that is to be compacted.",
-        )
     dataset = snapshots(address)
     dataset.sweep()
     contents = Contents.of(address)
@@ -94,10 +89,12 @@ def _fold(
         return None
     tables, replaced = lineages(log.state().relations, files)
     place = address.place()
+    known = FileSchemas((*contents.feed, *([] if contents.snapshot is None else [contents.snapshot])))
+    folded = set(contents.folded)
 
     def opened(file: DataFile) -> Iterator[pa.RecordBatch]:
-        is_folded = file in contents.folded
-        for batch in file_batches(place, file):
+        is_folded = file in folded
+        for batch in file_batches(place, file, known.of(file)):
             if cancelled():
                 raise Unavailable("it was cancelled", op="compact")
             seqnos = batch.column(batch.num_columns - 5).to_numpy()

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,37 +19,31 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import xxhash
 
 from airflow_parallel_apply.pipeline.compact.files.lineage import Identity, Origin, Stage
 from airflow_parallel_apply.pipeline.encode.columns.parse import Unfit, parse
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
+from airflow_parallel_apply.pipeline.encode.decode import decoded
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.errors import EncodeError
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
-
-SUFFIXES: Final = (".parquet", ".arrow")
-"""Endings of the files that can be read back."""
 
 _SEPARATOR: Final = "\0"
 _NULL_LITERAL: Final = "NULL"
 _BATCH_ROWS: Final = 65_536
 
 
-def file_batches(place: FilePlace, file: DataFile) -> Iterator[pa.RecordBatch]:
+def file_batches(place: FilePlace, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a file, as they are there. Errors: `EncodeError` where it is not what its manifest says."""
     content = place.read(file.path)
     if xxhash.xxh3_128_hexdigest(content) != file.checksum:
         raise EncodeError(
             f"{place.url(file.path)} is not as it was written", op="compact", hint="Restore the file from a copy."
         )
-    if file.path.endswith(".parquet"):
-        yield from pq.ParquetFile(io.BytesIO(content)).iter_batches(_BATCH_ROWS)
-    else:
-        yield from pa.ipc.open_file(content).read_all().to_batches(max_chunksize=_BATCH_ROWS)
+    yield from decoded(file.path, content, schema, batch_rows=_BATCH_ROWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, Sourc
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import CHANGE
 from airflow_parallel_apply.pipeline.target.delta.place import Lake, lake_of
-from airflow_parallel_apply.pipeline.target.delta.tables import open_table, schema_of, table_errors
+from airflow_parallel_apply.pipeline.target.delta.tables import open_table, read_columns, schema_of
 
 _BATCH_ROWS: Final = 100_000
 
@@ -42,8 +42,7 @@ class DeltaRows:
             return
         if self._lake.is_feed:
             # All changes of the table are in memory.
-            with table_errors("compare", table=table.name):
-                read = found.to_pyarrow_table()
+            read = pa.Table.from_batches(read_columns(found, table.name), schema_of(found))
             names = [name for name in CHANGE.names if name in read.column_names]
             changes = changes_of(read, table, names)
             yield from current_rows(changes, table).to_batches(max_chunksize=_BATCH_ROWS)
@@ -51,9 +50,7 @@ class DeltaRows:
         lacking = set(table.columns).difference(schema_of(found).names)
         if lacking:
             raise TableRefused(f"{table.name} lacks column {min(lacking)}")
-        with table_errors("compare", table=table.name):
-            scanner = found.to_pyarrow_dataset().scanner(columns=table.columns, batch_size=_BATCH_ROWS)
-            yield from scanner.to_batches()
+        yield from read_columns(found, table.name, table.columns)
 
     def cancel(self) -> None:
         """A batch is read in a moment."""

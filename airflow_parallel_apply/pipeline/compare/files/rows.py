@@ -6,20 +6,21 @@ A table is found by its name; what it was called before its files say, and they 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from airflow_parallel_apply.pipeline.compare.feed import changes_of, current_rows
 from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, SourceTable, TableRefused
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import CHANGE
+from airflow_parallel_apply.pipeline.encode.decode import decoded
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
+from airflow_parallel_apply.pipeline.encode.files.schemas import FileSchemas
+from airflow_parallel_apply.pipeline.errors import EncodeError
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.snapshots import Contents
 
@@ -38,7 +39,9 @@ class FilesRows:
             *((file, contents.seqno) for file in contents.behind()),
         ]
         self._columns: dict[str, set[str]] = {}
-        for manifest in (*contents.feed, *([] if contents.snapshot is None else [contents.snapshot])):
+        manifests = (*contents.feed, *([] if contents.snapshot is None else [contents.snapshot]))
+        self._schemas = FileSchemas(manifests)
+        for manifest in manifests:
             for schema in manifest.tables:
                 self._columns.setdefault(schema.table, set()).update(name for name, _ in schema.columns)
 
@@ -61,13 +64,12 @@ class FilesRows:
         """A file is read in a moment."""
 
     def _read(self, file: DataFile, table: SourceTable, behind: int | None) -> pa.Table:
-        content = io.BytesIO(self._place.read(file.path))
-        if file.path.endswith(".parquet"):
-            read = pq.read_table(content)
-        elif file.path.endswith(".arrow"):
-            read = pa.ipc.open_file(content).read_all()
-        else:
-            raise TableRefused(f"{file.path} is neither Parquet nor Arrow, which alone are compared")
+        try:
+            schema = self._schemas.of(file)
+        except EncodeError as error:
+            raise TableRefused(error.message) from error
+        batches = decoded(file.path, self._place.read(file.path), schema, batch_rows=_BATCH_ROWS)
+        read = pa.Table.from_batches(batches)
         found = changes_of(read, table, read.column_names[-len(CHANGE) :])
         return found if behind is None else found.filter(pc.greater(found.column("_seqno"), behind))
 

@@ -8,6 +8,7 @@ own counts the changes that are done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -19,8 +20,11 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import require_feed, require_fit
 from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
+from airflow_parallel_apply.pipeline.target.delta.insertion import are_new
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, require_known
 from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
 from airflow_parallel_apply.pipeline.target.delta.merge import append, append_changes, merge
+from airflow_parallel_apply.pipeline.target.delta.multiset import change_rows
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.replay import replayed
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging
@@ -49,21 +53,25 @@ class Applier:
         self._relations = relations
         self._staging = Staging(lake, pipeline)
 
-    def prepare(self, state: State, changes: Sequence[TableChange], channels: Mapping[int, int]) -> tuple[str, ...]:
+    def prepare(self, state: State, changes: Sequence[TableChange], channels: Mapping[int, int]) -> list[KnownTable]:
         """Refuse, before it is decided, what could not be applied, and make tables that were never there; returns the
-        tables' addresses. `channels`: those of the unit, and their seqnos. Errors: `StagingLost`, `TargetError`,
+        tables. `channels`: those of the unit, and their seqnos. Errors: `StagingLost`, `TargetError`,
         `PlanError`.
         """
         self._staging.require([name for change in changes for name in change.files])
-        uris: list[str] = []
+        tables: list[KnownTable] = []
         for relation, own in self._by_table(changes):
             if len(own) >= MOST_CHANGES:
                 raise PlanError(f"a unit changes {relation.name} {len(own)} times", table=relation.name)
             uri = self._uri(relation)
-            uris.append(uri)
-            if uri not in state.tables:
+            known = state.known(uri)
+            if known is None:
                 make_table(self._lake, relation)
-            table = self._open(relation)
+                table = self._open(relation)
+            else:
+                table = require_known(open_table(self._lake, uri), known, relation.name)
+            found = known_as(table, uri)
+            tables.append(found if known is None else replace(found, version=known.version))
             if self._lake.is_feed:
                 require_feed(relation, schema_of(table))
             elif not any(change.effect is Effect.ADD_COLUMNS for change in own):
@@ -78,22 +86,29 @@ class Applier:
                         table=relation.name,
                         hint="The lake was restored in part. Restore tables and _parallel_apply to one moment.",
                     )
+        return tables
 
-        return tuple(uris)
-
-    def apply(self, state: State, decided: Decided) -> None:
-        """Bring everything in. Errors: `Unavailable`; `TargetError` where a table refuses."""
-        for relation, changes in self._by_table(decided.changes):
+    def apply(self, state: State, decided: Decided) -> list[KnownTable]:
+        """Bring everything in; returns the tables as the last commits made them, if they were made here. Errors:
+        `Unavailable`; `TargetError` where a table refuses.
+        """
+        found = (
             from_newest(partial(self._apply, state, decided, relation, changes), what=relation.name)
+            for relation, changes in self._by_table(decided.changes)
+        )
+        return [one for one in found if one is not None]
 
     def has_begun(self, state: State, decided: Decided) -> bool:
         """True if a table has something of it."""
         done = partial(self._done, state, decided)
         return any(done(self._open(relation), changes) for relation, changes in self._by_table(decided.changes))
 
-    def _apply(self, state: State, decided: Decided, relation: Relation, changes: Sequence[TableChange]) -> None:
+    def _apply(
+        self, state: State, decided: Decided, relation: Relation, changes: Sequence[TableChange]
+    ) -> KnownTable | None:
         table = self._open(relation)
-        for number in range(self._done(state, decided, table, changes), len(changes)):
+        done = self._done(state, decided, table, changes)
+        for number in range(done, len(changes)):
             if number + 1 < len(changes):
                 transactions = {
                     self._counter(state, decided): decided.last_seqno * MOST_CHANGES + number + 1,
@@ -104,6 +119,7 @@ class Applier:
                 }
             self._change(table, changes[number], transactions)
             sync(self._lake, self._uri(relation), table.version())
+        return known_as(table, self._uri(relation)) if done < len(changes) else None
 
     def _done(self, state: State, decided: Decided, table: DeltaTable, changes: Sequence[TableChange]) -> int:
         """How many of the changes the table has."""
@@ -119,10 +135,7 @@ class Applier:
         match change.effect:
             case Effect.MERGE:
                 staged = self._staging.read(change.files)
-                if relation.key_indexes:
-                    merge(table, relation, staged, transactions, has_unsent=change.has_unsent)
-                else:
-                    append(table, relation, staged, transactions)
+                _bring(table, relation, staged, transactions, has_unsent=change.has_unsent)
             case Effect.APPEND:
                 append_changes(table, relation, self._staging.read(change.files), transactions)
             case Effect.TRUNCATE:
@@ -131,10 +144,7 @@ class Applier:
             case Effect.REPLAY:
                 changes = replayed(relation, self._staging.read(change.files), partial(find_rows, table, relation))
                 staged = pa.Table.from_batches([staged_rows(relation, changes)])
-                if relation.key_indexes:
-                    merge(table, relation, staged, transactions, has_unsent=changes.unsent is not None)
-                else:
-                    append(table, relation, staged, transactions)
+                _bring(table, relation, staged, transactions, has_unsent=changes.unsent is not None)
             case Effect.ADD_COLUMNS:
                 add_columns(table, relation, transactions)
 
@@ -161,6 +171,18 @@ class Applier:
 
     def _counter(self, state: State, decided: Decided) -> str:
         return f"{state.app_id(self._pipeline, decided.scope)}/changes"
+
+
+def _bring(
+    table: DeltaTable, relation: Relation, staged: pa.Table, transactions: Mapping[str, int], *, has_unsent: bool
+) -> None:
+    """Bring staged net changes into a table. Errors: `Outrun`, `Unavailable`, `TargetError`."""
+    if not relation.key_indexes:
+        change_rows(table, relation, staged, transactions)
+    elif are_new(table, relation, staged):
+        append(table, relation, staged, transactions)
+    else:
+        merge(table, relation, staged, transactions, has_unsent=has_unsent)
 
 
 def _channels(state: State, decided: Decided) -> Sequence[int]:

@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.target.delta.columns import feed_findings, relation_findings, table_findings
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, lost
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
-from airflow_parallel_apply.pipeline.target.delta.tables import open_table, schema_of
+from airflow_parallel_apply.pipeline.target.delta.tables import open_table, read_columns, schema_of
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 
+_PARTITIONS: Final = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp)
+"""Types whose values come back from the name of a partition; an empty text comes back as null to other readers."""
 
-def lake_findings(lake: Lake, expected: Expectation) -> Iterator[Finding]:
-    """See `Target.findings`. A table that is not there is made by the first commit to it."""
+
+def lake_findings(lake: Lake, expected: Expectation, known: Mapping[str, KnownTable]) -> Iterator[Finding]:
+    """See `Target.findings`. A table that is not there is made by the first commit to it. `known`: those that the
+    pipeline committed to, by their addresses.
+    """
     unbegun = {relation.name for relation in expected.unbegun}
     for relation in expected.tables:
-        table = open_table(lake, lake.table_uri(relation.schema, relation.table))
+        uri = lake.table_uri(relation.schema, relation.table)
+        table = open_table(lake, uri)
+        found = lost(table, known[uri]) if uri in known else None
+        if found is not None:
+            what, note = found
+            yield _error(relation, what, note)
         if lake.is_feed:
             yield from feed_findings(relation)
         else:
             yield from relation_findings(relation)
             yield from table_findings(relation, None if table is None else schema_of(table))
-        if table is not None and (expected.are_empty or relation.name in unbegun) and table.count():
-            yield Finding(
-                severity=Severity.ERROR,
-                side=Side.TARGET,
-                where=relation.name,
-                what=f"{relation.name} has rows in the lake, and is to have none",
-                is_table=True,
-            )
+        if table is not None:
+            yield from _partition_findings(table, relation)
+        if table is not None and (expected.are_empty or relation.name in unbegun) and _has_rows(table, relation):
+            yield _error(relation, "has rows in the lake, and is to have none")
+
+
+def _has_rows(table: DeltaTable, relation: Relation) -> bool:
+    """Without statistics a table tells no number of them."""
+    names = schema_of(table).names[:1]
+    return any(batch.num_rows for batch in read_columns(table, relation.name, names))
+
+
+def _partition_findings(table: DeltaTable, relation: Relation) -> Iterator[Finding]:
+    """Values that do not come back from the name of a partition as they were."""
+    schema = schema_of(table)
+    for name in table.metadata().partition_columns:
+        kind = schema.field(name).type
+        if not any(is_such(kind) for is_such in _PARTITIONS):
+            note = "Make it without, or by a column of integers, booleans, dates or timestamps."
+            yield _error(relation, f"is partitioned by {name} ({kind}), whose values do not all come back", note)
+
+
+def _error(relation: Relation, what: str, note: str = "") -> Finding:
+    return Finding(
+        severity=Severity.ERROR,
+        side=Side.TARGET,
+        where=relation.name,
+        what=f"{relation.name} {what}",
+        is_table=True,
+        note=note,
+    )

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
-from airflow_parallel_apply.pipeline.target.delta.place import Lake
+from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, Lake
 
 OPERATION: Final = "__operation"
 SEQNO: Final = "__seqno"
@@ -85,12 +85,6 @@ def relation_findings(relation: Relation) -> Iterator[Finding]:
                 column=column.name,
                 note="Give it another replica identity, or exclude the table.",
             )
-    if relation.by_image:
-        yield _finding(
-            name,
-            f"{name} has no key: which of its equal rows an update or delete means, no merge of a Delta table can say",
-            note="Give it a key, or exclude it.",
-        )
     reserved = {column.name for column in relation.columns}.intersection(STAGED)
     if reserved:
         yield _finding(name, f"{name} has a column {min(reserved)}, a name that staging needs", column=min(reserved))
@@ -99,6 +93,10 @@ def relation_findings(relation: Relation) -> Iterator[Finding]:
 
 def _general_findings(relation: Relation) -> Iterator[Finding]:
     name = relation.name
+    if relation.schema == CONTROL:
+        yield _finding(name, f"{name} would lie in {CONTROL}, where pipelines keep their positions")
+    if not relation.columns:
+        yield _finding(name, f"{name} has no columns, and a Delta table needs one", note="Exclude it.")
     lowered = [column.name.lower() for column in relation.columns]
     if len(set(lowered)) < len(lowered):
         yield _finding(name, f"{name} has columns whose names differ in their case only, which Delta Lake takes as one")

@@ -16,8 +16,9 @@ from deltalake.exceptions import DeltaError
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
-from airflow_parallel_apply.pipeline.target.delta.columns import OPERATION, SEQNO, STAGED, UNSENT
-from airflow_parallel_apply.pipeline.target.delta.tables import conditionally, table_errors
+from airflow_parallel_apply.pipeline.target.delta.columns import OPERATION, SEQNO, UNSENT
+from airflow_parallel_apply.pipeline.target.delta.images import quoted
+from airflow_parallel_apply.pipeline.target.delta.tables import conditionally, schema_of, table_errors
 
 _MISSING: Final = "parallel_apply missing"
 _PRESENT: Final = "parallel_apply present"
@@ -26,11 +27,18 @@ _MORE_THAN_ONE: Final = "matched a target row with multiple source rows"
 
 
 def append(table: DeltaTable, relation: Relation, staged: pa.Table, transactions: Mapping[str, int]) -> None:
-    """Append staged insertions of a table without a key."""
+    """Append staged insertions, of which the table has none, or which have no key."""
+    schema = schema_of(table)
+    # Columns that the source has not are null: delta-rs takes no rows that lack one.
+    rows = pa.table(
+        [
+            staged.column(field.name) if field.name in staged.column_names else pa.nulls(len(staged), field.type)
+            for field in schema
+        ],
+        names=schema.names,
+    )
     with table_errors("commit", table=relation.name):
-        write_deltalake(
-            table, staged.drop_columns(list(STAGED)), mode="append", commit_properties=conditionally(transactions)
-        )
+        write_deltalake(table, rows, mode="append", commit_properties=conditionally(transactions))
 
 
 def append_changes(table: DeltaTable, relation: Relation, staged: pa.Table, transactions: Mapping[str, int]) -> None:
@@ -49,10 +57,10 @@ def merge(
     """
     keys = [column.name for column in relation.columns if column.key]
     others = [column.name for column in relation.columns if not column.key]
-    first = keys[0]
+    first, shown = keys[0], [staged.schema.field(key) for key in keys]
     merging = table.merge(
         staged,
-        " AND ".join(f"s.{_quoted(key)} = t.{_quoted(key)}" for key in keys),
+        " AND ".join(_same(key) for key in shown),
         source_alias="s",
         target_alias="t",
         streamed_exec=False,
@@ -61,14 +69,14 @@ def merge(
     merging = merging.when_matched_delete(predicate=_is(Operation.DELETE))
     merging = merging.when_matched_update(
         updates={
-            **{_quoted(name): _sent(relation, name) if has_unsent else f"s.{_quoted(name)}" for name in others},
-            _quoted(first): _only(Operation.UPDATE, first, _PRESENT, keys),
+            **{quoted(name): _sent(relation, name) if has_unsent else f"s.{quoted(name)}" for name in others},
+            quoted(first): _only(Operation.UPDATE, _PRESENT, shown),
         }
     )
     merging = merging.when_not_matched_insert(
         updates={
-            **{_quoted(name): f"s.{_quoted(name)}" for name in (*keys, *others)},
-            _quoted(first): _only(Operation.INSERT, first, _MISSING, keys),
+            **{quoted(name): f"s.{quoted(name)}" for name in (*keys, *others)},
+            quoted(first): _only(Operation.INSERT, _MISSING, shown),
         }
     )
     try:
@@ -112,28 +120,38 @@ def _error(relation: Relation, text: str) -> TargetError:
     )
 
 
-def _is(operation: Operation) -> str:
-    return f"s.{_quoted(OPERATION)} = '{operation.value}'"
-
-
-def _only(operation: Operation, name: str, refusal: str, keys: list[str]) -> str:
-    """The staged value of a key column where the row's change is such an operation. Else it is a cast of a text that is
-    no number, which fails, and says the text.
+def _same(key: pa.Field) -> str:
+    """The condition that a key column has one value. Statistics of decimals are rounded to floats, and delta-rs passes
+    over files by them, with the row in it: so decimals are compared as texts, which nothing is known of.
     """
-    shown = ", '\t', ".join(f"s.{_quoted(key)}" for key in keys)
-    text = f"concat('{refusal} ', s.{_quoted(SEQNO)}, ' ', {shown})"
-    return (
-        f"CASE WHEN {_is(operation)} THEN s.{_quoted(name)} "
-        f"ELSE CASE WHEN CAST({text} AS INT) = 0 THEN s.{_quoted(name)} END END"
-    )
+    name = quoted(key.name)
+    if pa.types.is_decimal(key.type):
+        return f"CAST(s.{name} AS VARCHAR) = CAST(t.{name} AS VARCHAR)"
+    return f"s.{name} = t.{name}"
+
+
+def _is(operation: Operation) -> str:
+    return f"s.{quoted(OPERATION)} = '{operation.value}'"
+
+
+def _only(operation: Operation, refusal: str, keys: list[pa.Field]) -> str:
+    """The staged value of the first key column where the row's change is such an operation. Else it is a cast of a text
+    that is no number, which fails, and says the text.
+    """
+    shown = ", '\t', ".join(_shown(key) for key in keys)
+    text = f"concat('{refusal} ', s.{quoted(SEQNO)}, ' ', {shown})"
+    value = f"s.{quoted(keys[0].name)}"
+    return f"CASE WHEN {_is(operation)} THEN {value} ELSE CASE WHEN CAST({text} AS INT) = 0 THEN {value} END END"
+
+
+def _shown(key: pa.Field) -> str:
+    """Its text; of bytes their digits, since they may be no text."""
+    name = f"s.{quoted(key.name)}"
+    return f"encode({name}, 'hex')" if pa.types.is_binary(key.type) else name
 
 
 def _sent(relation: Relation, name: str) -> str:
     """The staged value of a column, or where it was not sent, the one that the row has."""
     place = [column.name for column in relation.columns].index(name) + 1
-    column = _quoted(name)
-    return f"CASE WHEN substr(s.{_quoted(UNSENT)}, {place}, 1) = '1' THEN t.{column} ELSE s.{column} END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    column = quoted(name)
+    return f"CASE WHEN substr(s.{quoted(UNSENT)}, {place}, 1) = '1' THEN t.{column} ELSE s.{column} END"

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, with_known
 from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
 
 
@@ -99,14 +100,13 @@ def part_taken(state: State, unit: Unit, scope: str) -> State:
     return replace(state, parts=(*others, (scope, unit.token)))
 
 
-def with_decision(state: State, unit: Unit, decided: Decided, tables: Sequence[str]) -> State:
-    """The unit will be in the tables, whose addresses are `tables`. Errors: `OwnershipLost`."""
+def with_decision(state: State, unit: Unit, decided: Decided, tables: Sequence[KnownTable]) -> State:
+    """The unit will be in the tables. Errors: `OwnershipLost`."""
     if standing(state, unit) is Standing.DONE or decided in state.decided:
         return state
     if standing(state, unit) is Standing.LOST or state.decided_of(decided.scope):
         raise lost(unit)
-    known = tuple(dict.fromkeys((*state.tables, *tables)))
-    return replace(state, decided=(*state.decided, decided), tables=known)
+    return replace(state, decided=(*state.decided, decided), tables=with_known(state.tables, tables))
 
 
 def without_decision(state: State, decided: Decided) -> State:
@@ -129,14 +129,15 @@ def moved(state: State, unit: Unit) -> State:
     return state
 
 
-def finished(state: State, decided: Decided) -> State:
-    """A decided unit is in the tables. As it is where another one was faster to say so."""
+def finished(state: State, decided: Decided, tables: Sequence[KnownTable]) -> State:
+    """A decided unit is in the tables, at these versions. As it is where another one was faster to say so."""
     if decided not in state.decided:
         return state
     positions = tuple(
         replace(at, seqno=decided.last_seqno) if decided.scope in (None, at.channel) else at for at in state.positions
     )
-    return replace(state, positions=positions, decided=tuple(one for one in state.decided if one != decided))
+    left = tuple(one for one in state.decided if one != decided)
+    return replace(state, positions=positions, decided=left, tables=with_known(state.tables, tables))
 
 
 def require_generation(state: State, generation: int) -> None:

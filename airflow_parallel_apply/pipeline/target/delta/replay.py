@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.apply.net_changes import INSERT, NET, NetChanges
+from airflow_parallel_apply.pipeline.apply.net_changes import AS_IMAGE, NET, NetChanges, codes_of
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
@@ -53,7 +53,7 @@ def replayed(relation: Relation, rows: pa.Table, find: Callable[[Sequence[Key]],
     """
     if not relation.key_indexes:
         lines = rows.column("values").combine_chunks()
-        operations = np.full(len(lines), INSERT, dtype=np.uint8)
+        operations = AS_IMAGE[codes_of(rows.column("operation").combine_chunks())]
         seqnos = rows.column("seqno").to_numpy()
         return NetChanges(operations=operations, values=lines, seqnos=seqnos, unsent=None)
     found: dict[Key, _Row] = {}

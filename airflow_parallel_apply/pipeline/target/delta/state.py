@@ -14,6 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 
 
 class Effect(StrEnum):
@@ -71,7 +72,7 @@ class State:
     """One version of a positions table. `life`: tells the pipeline from a former one of its name. `ledger`: the
     database of the pipeline's ledger. `positions`: by channel. `decided`: at most one of each channel, or one of all.
     `parts`: who stages which part of a group, scope and token.
-    `tables`: addresses of those that a unit was decided for.
+    `tables`: those that a unit was decided for.
     """
 
     life: str
@@ -82,7 +83,11 @@ class State:
     positions: tuple[Position, ...] = ()
     decided: tuple[Decided, ...] = ()
     parts: tuple[tuple[str, str], ...] = ()
-    tables: tuple[str, ...] = ()
+    tables: tuple[KnownTable, ...] = ()
+
+    def known(self, uri: str) -> KnownTable | None:
+        """The table at an address, if a unit was decided for it."""
+        return next((one for one in self.tables if one.uri == uri), None)
 
     def with_position(self, position: Position) -> State:
         """With another position of one channel."""
@@ -133,7 +138,7 @@ def to_rows(state: State) -> pa.Table:
         "claim": None,
         "decided": decided.get(None),
         "parts": json.dumps(state.parts),
-        "tables": list(state.tables),
+        "tables": [one.to_text() for one in state.tables],
     }
     each = [
         {
@@ -164,5 +169,5 @@ def from_rows(rows: pa.Table) -> State:
         ),
         decided=tuple(Decided.from_text(row["decided"]) for row in found if row["decided"] is not None),
         parts=tuple((scope, token) for scope, token in json.loads(whole["parts"])),
-        tables=tuple(whole["tables"] or ()),
+        tables=tuple(KnownTable.from_text(text) for text in whole["tables"] or ()),
     )

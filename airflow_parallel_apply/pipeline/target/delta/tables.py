@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -30,6 +30,14 @@ _TRIES: Final = 100
 
 _PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.01, max=1)
 """Longer after each loss, for a random while, so that many lanes at one table do not meet again."""
+
+_REFUSALS: Final = {
+    "Invalid data found": "Somebody gave the table a constraint. Drop it, and clear the task open.",
+    "append-only": "Unset the table's property delta.appendOnly, and clear the task open.",
+    "Unsupported table features": "Somebody turned on what delta-rs cannot write. Drop the feature, or begin anew in "
+    "another lake with a copy.",
+}
+"""Words of an error that no repetition mends, and what to do."""
 
 T = TypeVar("T")
 
@@ -75,13 +83,19 @@ def table_errors(op: str, *, table: str | None = None) -> Iterator[None]:
     """The library's errors as ours. Errors: `Outrun`, `Unavailable`, `TargetError`."""
     try:
         yield
-    except CommitFailedError as error:
-        raise Outrun from error
     except SchemaMismatchError as error:
         raise TargetError(
             _line(error), op=op, table=table, hint="Bring the table's columns to the source's."
         ) from error
-    except (DeltaError, OSError) as error:
+    except DeltaError as error:
+        text = _line(error)
+        hint = next((hint for words, hint in _REFUSALS.items() if words in text), None)
+        if hint is not None:
+            raise TargetError(text, op=op, table=table, hint=hint) from error
+        if isinstance(error, CommitFailedError):
+            raise Outrun from error
+        raise Unavailable(text, op=op, table=table) from error
+    except OSError as error:
         raise Unavailable(_line(error), op=op, table=table) from error
 
 
@@ -94,6 +108,19 @@ def transaction_version(table: DeltaTable, app_id: str) -> int | None:
 def schema_of(table: DeltaTable) -> pa.Schema:
     """Its columns as Arrow has them."""
     return pa.schema(table.schema().to_arrow())
+
+
+def read_columns(
+    table: DeltaTable, name: str, columns: Sequence[str] | None = None, *, predicate: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the version that is open, as delta-rs itself reads them, in no order, without those that a deletion
+    vector deletes. `name`: the table's; `columns`: None for all. Errors: `Unavailable`.
+    """
+    found = schema_of(table)
+    schema = found if columns is None else pa.schema([found.field(column) for column in columns])
+    with table_errors("read", table=name):
+        for batch in pa.RecordBatchReader.from_stream(table.scan(columns=schema.names, predicate=predicate)):
+            yield batch.select(schema.names).cast(schema)
 
 
 def sync(lake: Lake, uri: str, version: int) -> None:

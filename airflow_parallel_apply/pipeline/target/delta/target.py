@@ -101,7 +101,9 @@ class DeltaTarget:
         return Removal(done=(f"removed the positions of {self._pipeline} from {self._lake.root}; its tables stay",))
 
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
-        return tuple(lake_findings(self._lake, expected))
+        state = self._positions.read()
+        known = {} if state is None else {one.uri: one for one in state.tables}
+        return tuple(lake_findings(self._lake, expected, known))
 
     def branch_findings(self, branches: int) -> tuple[Finding, ...]:
         del branches
@@ -235,7 +237,7 @@ class DeltaTarget:
         taken back, if its own claim says so and no table has anything of it.
         """
         try:
-            self._applier.apply(state, decided)
+            tables = self._applier.apply(state, decided)
         except (StagingLost, TargetError) as error:
             if decided not in self._state().decided:
                 # Another one has finished it, and dropped what was staged.
@@ -243,7 +245,7 @@ class DeltaTarget:
             if self._applier.has_begun(state, decided) or decided in self._taken_back(decided):
                 raise _stuck(decided, error) from error
             raise
-        self._positions.update(lambda found: finished(found, decided))
+        self._positions.update(lambda found: finished(found, decided, tables))
         self._staging.drop([name for change in decided.changes for name in change.files])
 
     def _taken_back(self, decided: Decided) -> tuple[Decided, ...]:
