@@ -17,7 +17,7 @@ BUCKET = "lake"
 
 
 class Fault(StrEnum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     REFUSED = "refused"
     """503, and nothing happened."""
@@ -46,7 +46,7 @@ class FaultyBucket:
         self.met.clear()
 
     def of(self, request: str) -> Fault | None:
-        """What a request meets."""
+        """The fault that a request meets."""
         with self._lock:
             if self.fault is None or len(self.met) >= self.times or not re.search(self.pattern, request):
                 return None

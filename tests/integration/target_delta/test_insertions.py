@@ -29,7 +29,7 @@ def rig(tmp_path: Path) -> LakeRig:
 
 
 def operations(rig: LakeRig) -> list[str]:
-    """Of the commits to `a`, newest first."""
+    """The operations of the commits to `a`, newest first."""
     return [str(one["operation"]) for one in rig.table(A).history()]
 
 

@@ -64,7 +64,7 @@ def require_known(table: DeltaTable | None, known: KnownTable, name: str) -> Del
 
 
 def lost(table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:
-    """What became of a table that lacks what the pipeline committed to it, and what to do; None if it has everything.
+    """Tell what became of a table that lacks what the pipeline committed to it, and what to do; None if it has everything.
     Errors: `Unavailable`.
     """
     if table is None:
