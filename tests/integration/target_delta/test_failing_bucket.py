@@ -14,7 +14,6 @@ from airflow_parallel_apply.pipeline.model.change import ReplicaIdentity
 from tests.support.faulty_bucket import Fault, FaultyBucket, faulty_bucket
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
-from tests.support.variants import gated
 
 A = relation(1, "a", "id v", key="id")
 BAG = replace(relation(2, "bag", "v"), replica_identity=ReplicaIdentity.FULL)
@@ -31,7 +30,7 @@ def bucket() -> Iterator[FaultyBucket]:
         yield found
 
 
-@gated
+@pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize(

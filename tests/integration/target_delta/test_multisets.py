@@ -23,10 +23,10 @@ from airflow_parallel_apply.pipeline.target.delta.images import image_expression
 from airflow_parallel_apply.pipeline.target.delta.multiset import change_rows
 from airflow_parallel_apply.pipeline.target.delta.tables import read_columns
 from airflow_parallel_apply.pipeline.target.steps import Replay, Truncate
+from tests.support.examples import examples
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, in_order, relation
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
 
 BAG = replace(relation(1, "bag", "a b"), replica_identity=ReplicaIdentity.FULL)
 
@@ -159,7 +159,7 @@ def histories(draw: st.DrawFn) -> list[list[tuple[int, tuple[str | None, ...]]]]
     return units
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(units=histories())
 def test_any_history_leaves_the_rows_that_it_leaves_at_the_source(
     tmp_path_factory: pytest.TempPathFactory, units: list[list[tuple[int, tuple[str | None, ...]]]]
@@ -207,7 +207,7 @@ def test_images_differ_where_a_bit_does() -> None:
     assert image_expression(rows.schema, "t").count("CASE") == 2
 
 
-@gated
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_a_source_s_multisets_are_followed(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> None:
     execute(

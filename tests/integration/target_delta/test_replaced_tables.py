@@ -17,7 +17,9 @@ from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
+from tests.support.variants import variants
 
+MAINTENANCE = ("optimize", "z-order", "vacuum", "checkpoint", "overwrites its schema", "adds")
 A = relation(1, "a", "id v", key="id")
 
 
@@ -83,7 +85,7 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_refused(rig: LakeRig, t
         rig.apply(1, 3, [insert(3, "4")], channel=1)
 
 
-@pytest.mark.parametrize("does", ["optimize", "z-order", "vacuum", "checkpoint", "overwrites its schema", "adds"])
+@pytest.mark.parametrize("does", variants(MAINTENANCE, seldom=set(MAINTENANCE) - {"vacuum", "overwrites its schema"}))
 def test_what_an_owner_of_a_lake_may_do_with_a_table_stops_nobody(rig: LakeRig, does: str) -> None:
     table = rig.table(A)
     match does:

@@ -64,8 +64,8 @@ def require_known(table: DeltaTable | None, known: KnownTable, name: str) -> Del
 
 
 def lost(table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:
-    """Tell what became of a table that lacks what the pipeline committed to it, and what to do; None if it has everything.
-    Errors: `Unavailable`.
+    """Tell what became of a table that lacks what the pipeline committed to it, and what to do; None if it lacks
+    nothing. Errors: `Unavailable`.
     """
     if table is None:
         return _GONE
