@@ -55,6 +55,9 @@ def migrate_tables(dsn: str, schema: str = "parallel_apply") -> tuple[str, ...]:
 
 
 def look_at_queue(dsn: str) -> None:
-    """Ask for something small. Errors: those of the call; of a service that is away, soon."""
+    """Ask for something small, and for a wait that is over at once: not every pooler lets a caller wait. Errors: those
+    of the calls; of a service that is away, soon.
+    """
     with closing(open_queue(dsn, deadline=PATIENCE)) as queue:
         queue.queue_stats(limit=1)
+        queue.wait_empty(timeout=timedelta(0))

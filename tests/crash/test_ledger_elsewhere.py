@@ -6,7 +6,9 @@ import signal
 from dataclasses import replace
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
@@ -17,6 +19,7 @@ from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 from airflow_parallel_apply.router.plan import plan
 from tests.crash.scene import Scene
+from tests.support.pooler import transaction_pooler
 from tests.support.rig import execute
 from tests.support.step_process import Fault
 from tests.support.variants import variants
@@ -117,6 +120,22 @@ def test_whoever_names_no_ledger_or_another_is_told_where_it_is(written: Scene) 
     mistaken = replace(written.rig, ledger_dsn=written.rig.source_dsn)
     with pytest.raises(ConfigurationError, match="the ledger of pipeline p is in database"):
         mistaken.run("second")
+
+
+def test_a_pooler_that_shares_the_ledger_s_sessions_is_refused_by_check_runs_and_recopy(
+    written: Scene, target_server: PostgresServer
+) -> None:
+    with transaction_pooler(target_server.port) as port:
+        dsn = make_conninfo(at_ledger(written), host="127.0.0.1", port=port, sslmode="disable")
+        through = replace(written.rig, ledger_dsn=dsn)
+        found = errors(check_pipeline(through.config, through.source, through.target).findings)
+        assert any(finding.where == "ledger" and "transaction mode" in finding.what for finding in found), found
+        with pytest.raises(ConfigurationError, match="the ledger: a pooler in transaction mode"):
+            through.prepare()
+        with pytest.raises(ConfigurationError, match="the ledger: a pooler in transaction mode"):
+            recopy_tables(through.config, through.source, through.target, [("public", "t")], report=lambda _: None)
+    written.rig.run("second")
+    written.require_equal()
 
 
 def test_a_ledger_that_lost_the_pipeline_does_not_begin_anew(written: Scene) -> None:

@@ -136,6 +136,7 @@ def _target_findings(
             settled = settled_at_target(config, relations, positions)
             unbegun = unbegun_at_target(config, relations, positions)
         findings = (
+            *session.findings(),
             *(() if is_closed or makes_tables else type_findings(config, source, target, relations, expected=expected)),
             *findings_at(
                 writing,

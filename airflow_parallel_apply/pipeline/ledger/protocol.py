@@ -14,6 +14,7 @@ from typing import Protocol
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
@@ -73,6 +74,10 @@ class Ledger(Protocol):
     """One pipeline's ledger. One instance serves one thread."""
 
     # --- set-up ---
+    def findings(self) -> tuple[Finding, ...]:
+        """Find what keeps runs from relying on the ledger; reads only. Errors: the pipeline's."""
+        ...
+
     def is_installed(self) -> bool:
         """True if the ledger's tables are there; reads only."""
         ...

@@ -22,6 +22,7 @@ from datetime import timedelta
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -36,6 +37,12 @@ class PipelineSession:
     ledger: Ledger
     target: Target
     is_one_database: bool
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Find what keeps runs from relying on a ledger elsewhere; of one in the target's database the target tells.
+        Errors: the pipeline's.
+        """
+        return () if self.is_one_database else self.ledger.findings()
 
     def migrate(self) -> tuple[str, ...]:
         """Create or upgrade the tables of both; says what it created."""

@@ -106,7 +106,7 @@ def _try_to_prepare(
         state = writing.state()
         relations = at_source = reading.source.relations()
         refuse(
-            meeting_findings(config.pipeline, source, target, relations),
+            (*meeting_findings(config.pipeline, source, target, relations), *writing.findings()),
             place=f"the target {target.place}",
             op="prepare",
             pipeline=config.pipeline,

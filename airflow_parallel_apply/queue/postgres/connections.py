@@ -76,10 +76,7 @@ class Connections:
         """Once, since what stands in between stays. Errors: `QueueMisconfigured`."""
         if self._has_own_sessions:
             return
-        # Of a pooler that has no session to spare nothing is known.
-        with suppress(psycopg.OperationalError):
-            if shares_sessions(connection, lambda: psycopg.connect(self._conninfo, autocommit=True)):
-                raise QueueMisconfigured(f"the queue's database: {POOLER_FOUND}. Hint: {POOLER_HINT}")
+        require_own_session(connection, self._conninfo)
         self._has_own_sessions = True
 
     def check_open(self) -> None:
@@ -163,6 +160,14 @@ def prepare_session(connection: Connection) -> None:
         settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _BRIEF)
     except SettingsLost as error:
         raise QueueMisconfigured(f"the queue's database: {error}. Hint: {POOLER_HINT}") from error
+
+
+def require_own_session(connection: psycopg.Connection[Any], made_by: str) -> None:
+    """`made_by`: the connection string of the connection. Errors: `QueueMisconfigured` for one that a pooler shares."""
+    # Of a pooler that has no session to spare nothing is known.
+    with suppress(psycopg.OperationalError):
+        if shares_sessions(connection, lambda: psycopg.connect(made_by, autocommit=True)):
+            raise QueueMisconfigured(f"the queue's database: {POOLER_FOUND}. Hint: {POOLER_HINT}")
 
 
 def check_version(connection: Connection, statements: Statements) -> None:

@@ -8,7 +8,12 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
-from airflow_parallel_apply.queue.postgres.connections import conninfo, prepare_session, translated
+from airflow_parallel_apply.queue.postgres.connections import (
+    conninfo,
+    prepare_session,
+    require_own_session,
+    translated,
+)
 from airflow_parallel_apply.queue.postgres.statements import DEFAULT_SCHEMA, SCHEMA_VERSION, Statements
 
 _MAX_RACES: Final = 5
@@ -23,6 +28,7 @@ def migrate(dsn: str, schema: str = DEFAULT_SCHEMA) -> tuple[str, ...]:
     try:
         with psycopg.connect(conninfo(dsn), autocommit=True) as connection:
             prepare_session(connection)
+            require_own_session(connection, conninfo(dsn))
             return (*_create_schema(connection, schema), *_upgrade(connection, statements))
     except psycopg.Error as error:
         raise translated(error, schema) from error

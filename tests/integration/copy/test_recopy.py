@@ -36,6 +36,26 @@ def change(rig: Rig, mark: str) -> None:
     )
 
 
+def test_a_column_that_was_sent_and_has_another_name_by_now_is_named(rig: Rig) -> None:
+    """No row told of it before it was renamed, so no definition that was applied has it."""
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    require_green_and_equal(rig)
+    add = "ALTER TABLE t ADD COLUMN wide bigint"
+    rig.transaction(add, ddl(add))
+    rig.run()
+    rig.write("UPDATE t SET wide = id")
+    for swap in ("ALTER TABLE t DROP COLUMN v", "ALTER TABLE t RENAME COLUMN wide TO v"):
+        rig.transaction(swap, ddl(swap))
+    rig.capture("captured")
+    with pytest.raises(ConfigurationError, match='DROP COLUMN "wide"') as refused:
+        again(rig, "t")
+    commands = re.search(r"Run (ALTER .*?) at the target", str(refused.value))
+    assert commands is not None
+    execute(rig.target_dsn, *commands.group(1).split("; "))
+    again(rig, "t")
+
+
 def test_what_the_log_has_and_what_the_slot_has_are_passed_over(rig: Rig) -> None:
     require_green_and_equal(rig)
     execute(rig.target_dsn, "DELETE FROM t WHERE id < 50", "INSERT INTO t VALUES (500, 'of somebody else')")

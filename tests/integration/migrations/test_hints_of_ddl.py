@@ -95,6 +95,36 @@ def test_ddl_that_would_change_a_copy_of_a_later_moment_is_passed_over_alone(rig
     assert rig.rows("SELECT v FROM t") == [("small",)]
 
 
+@pytest.mark.parametrize(
+    "demand",
+    [
+        "ALTER v SET NOT NULL",
+        pytest.param("ADD CONSTRAINT full_v CHECK (v IS NOT NULL)", marks=pytest.mark.long),
+        pytest.param("ADD CONSTRAINT one_w UNIQUE (w)", marks=pytest.mark.long),
+    ],
+)
+def test_a_demand_that_a_copy_of_a_later_moment_does_not_meet_is_passed_over_alone(rig: Rig, demand: str) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text, w integer)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'x', 1)")
+    rig.run()
+    told(rig, f"ALTER TABLE t {demand}")
+    rig.write(
+        "ALTER TABLE t ALTER v DROP NOT NULL",
+        "ALTER TABLE t DROP CONSTRAINT IF EXISTS full_v",
+        "ALTER TABLE t DROP CONSTRAINT IF EXISTS one_w",
+        "INSERT INTO t VALUES (2, NULL, 1)",
+    )
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    with pytest.raises(FatalError, match="the target refuses the DDL") as refused:
+        rig.run()
+    assert " DROP " not in str(refused.value)
+    skip_as_the_hint_says(rig, refused.value)
+    rig.write("UPDATE t SET w = 5")
+    rig.run()
+    assert_equal(rig)
+
+
 @pytest.mark.parametrize("is_told", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_wider_key_that_takes_the_name_of_the_former_one_is_followed_by_hand(rig: Rig, is_told: bool) -> None:
     """A key of integers comes to its end, and a filled column of bigints takes its place, in one transaction."""

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from airflow_parallel_apply.demo.ports import free_port
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.queue import Insert, QueueMisconfigured, QueueUnavailable, open_queue
+from airflow_parallel_apply.queue.open import look_at_queue, prepare_queue
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION
 from tests.support.pooler import transaction_pooler
@@ -43,6 +44,17 @@ def test_a_wait_through_a_pooler_that_shares_sessions_is_refused_at_once(
                 queue.claim(["q"], claimant="ann", lease=LEASE, timeout=timedelta(seconds=20))
             with pytest.raises(QueueMisconfigured, match="pooler in transaction mode"):
                 queue.wait_empty(timeout=timedelta(seconds=20))
+
+
+def test_a_pooler_that_shares_sessions_is_found_by_whoever_looks_or_makes_tables(
+    dsn: str, target_server: PostgresServer
+) -> None:
+    look_at_queue(dsn)
+    with transaction_pooler(target_server.port) as port:
+        through = make_conninfo(dsn, host="127.0.0.1", port=port, sslmode="disable")
+        for look in (look_at_queue, prepare_queue):
+            with pytest.raises(QueueMisconfigured, match="pooler in transaction mode"):
+                look(through)
 
 
 def test_a_server_that_became_a_standby_is_unavailable_and_its_session_is_not_used_again(

@@ -46,6 +46,22 @@ def test_a_target_that_computes_otherwise_is_refused_before_its_first_row(rig: R
     follow(rig, rig.prepare, match=r"(?s)t, column g: the target computes.*SET EXPRESSION AS \(\(b \* 2\)\)")
 
 
+def test_a_virtual_column_in_the_place_of_an_ordinary_one_is_replaced_as_the_hint_says(rig: Rig) -> None:
+    """The server drops the expression of a stored one alone."""
+    rig.write("CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer)")
+    execute(rig.target_dsn, _TABLE.format("b * 2").replace("STORED", "VIRTUAL"))
+    with pytest.raises(FatalError, match="computes the column g") as refused:
+        rig.prepare()
+    command = re.search(r"Run (ALTER TABLE .*?)\. Then", str(refused.value))
+    assert command is not None, str(refused.value)
+    execute(rig.target_dsn, command[1])
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i, 7 FROM generate_series(1, 9) i")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 @dataclass(frozen=True)
 class Damage:
     """A change of the target's column alone, and the words of the run that meets it: before it opens, and behind."""

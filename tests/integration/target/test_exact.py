@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.errors import StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.target.steps import Replay
 from tests.integration.target.conftest import Scene
@@ -117,6 +117,30 @@ def test_a_value_is_stored_with_its_text_or_named(started: Scene, way: str) -> N
         apply(started, way, insert(table, seqno, "5", pair.exact))
         assert started.run(f"SELECT concat(v) FROM t{number}") == [(pair.exact,)], pair
         seqno += 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "value"),
+    [
+        ("numeric", "integer", "1.5"),
+        ("numeric(9,4)", "numeric(9,2)", "1.2345"),
+        ("timestamp without time zone", "date", "2024-02-29 23:00:00"),
+        ("character varying(9)", "character varying(3)", "abc  "),
+        ("character varying", "character varying(3)", "abc  "),
+    ],
+)
+def test_a_column_that_became_narrower_behind_staging_takes_no_other_value(
+    started: Scene, before: str, after: str, value: str
+) -> None:
+    table = the_table(started, 0, before, before)
+    staged = started.stage(started.unit(0), [insert(table, 0, "5", value)])
+    started.run(f"ALTER TABLE t0 ALTER v TYPE {after}")
+    with pytest.raises(StagingLost, match="staged again"):
+        started.commit(staged)
+    refused(started, "merge", insert(table, 0, "5", value))
+    started.run(f"ALTER TABLE t0 ALTER v TYPE {before}")
+    apply(started, "merge", insert(table, 0, "5", value))
+    assert started.run("SELECT concat(v) FROM t0") == [(value,)]
 
 
 @pytest.mark.parametrize("way", ["merge", "replay"])

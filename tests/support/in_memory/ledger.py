@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Unit
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
@@ -43,6 +44,9 @@ class MemoryLedger:
         self._data = data
         self._pipeline = pipeline
         self._clock = clock
+
+    def findings(self) -> tuple[Finding, ...]:
+        return ()
 
     def is_installed(self) -> bool:
         return True

@@ -166,6 +166,7 @@ class Recopy:
             # A table that lacks a column may lack its type.
             *type_findings(self._config, source, target, relations, expected=relations),
             *target_findings(self._writing, looked_for),
+            *self._holding.findings(),
         )
         require_applicable(found, op="recopy", pipeline=self._config.pipeline)
         with self._writing.transaction("recopy") as connection:

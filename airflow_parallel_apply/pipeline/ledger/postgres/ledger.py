@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.rework import count_rework,
 from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions, RunBounds
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.position import Position
@@ -22,6 +23,8 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
+from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
+from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 
 class PostgresLedger:
@@ -37,6 +40,12 @@ class PostgresLedger:
         self._plan = PlanTable(session)
 
     # --- set-up ---
+    def findings(self) -> tuple[Finding, ...]:
+        with self._session.errors("check"):
+            if not shares_sessions(self._session.connection(), self._session.another):
+                return ()
+        return (new_finding(Side.TARGET, "ledger", f"the ledger: {POOLER_FOUND}", note=POOLER_HINT),)
+
     def is_installed(self) -> bool:
         return is_installed(self._session)
 

@@ -43,7 +43,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     unlogged_findings,
 )
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
-from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation
+from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation, replacing
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -232,10 +232,15 @@ def _column_findings(table: TargetTable, server_version: int) -> Iterator[Findin
             )
         if column.generated and column.name in sent:
             is_wrong = column.name in table.overruled_columns
+            plain = f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP EXPRESSION"
+            if column.virtual:
+                # The server turns none but stored ones into ordinary ones.
+                type_name = sent[column.name].type_name
+                plain = replacing(table.relation, column.name, type_name, server_version, is_there=True)
             yield about(
                 table.relation,
                 f"{name} computes the column {column.name}, so the source's values of it are not stored",
-                f"ALTER TABLE {target} ALTER COLUMN {quoted(column.name)} DROP EXPRESSION",
+                plain,
                 column=column.name,
                 severity=Severity.ERROR if is_wrong else Severity.WARNING,
                 note="Then `parallel-apply recopy` where the table has rows."

@@ -32,6 +32,8 @@ class TargetColumn:
     plain_type_sql: str
     declared_sql: str
     generated: bool
+    virtual: bool
+    """It is generated, and not stored."""
     identity_always: bool
     needs_value: bool
     fuzzy: bool
@@ -54,6 +56,7 @@ class ColumnRow(NamedTuple):
     not_null: bool
     has_default: bool
     fuzzy: bool
+    virtual: bool
 
 
 class MadeType(NamedTuple):
@@ -92,6 +95,7 @@ def column_of(row: ColumnRow, made: MadeType | None) -> TargetColumn:
         plain_type_sql=type_.prefix + (type_.plain_base_sql or row.plain_type_sql),
         declared_sql=type_.declared_prefix + row.type_sql,
         generated=row.generated,
+        virtual=row.virtual,
         identity_always=row.identity_always,
         needs_value=row.not_null and not row.has_default and not row.generated,
         fuzzy=row.fuzzy,

@@ -59,7 +59,7 @@ def merge_parts(
 
     Errors: `MissingRows`; `StagingLost` when staging is gone; psycopg's own. The caller rolls back.
     """
-    require_staging(connection, session.schema, [part.staged.staging for part in parts])
+    require_staging(connection, session.schema, {part.staged.staging: part.table for part in parts})
     if not reinserting.as_replica:
         _require_what_happened(connection, session, parts)
     beside.begin([part.table for part in parts])

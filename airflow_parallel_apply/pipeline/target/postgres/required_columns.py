@@ -13,6 +13,8 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 FormerColumns = Mapping[tuple[str, str, str], str]
 """The former name of a column, by schema and table and the name that a transaction gave it which may be rolled back."""
+ADDS_CONSTRAINTS: Final = "ATRewriteTable"
+"""The server's function that looks whether rows that are there meet a constraint which is being added."""
 _QUERY: Final = """
 SELECT n.nspname::text, r.relname::text, a.attname::text, k.conname::text
 FROM pg_catalog.pg_class c
@@ -32,6 +34,9 @@ def name_required(
     name that it has then, and without the primary key that it belongs to. Errors: psycopg's own.
     """
     if not isinstance(cause, psycopg.Error) or cause.sqlstate != sqlstate.NOT_NULL_VIOLATION:
+        return
+    if cause.diag.source_function == ADDS_CONSTRAINTS:
+        # The source made that demand.
         return
     schema, table, column = cause.diag.schema_name, cause.diag.table_name, cause.diag.column_name
     if schema is None or table is None or column is None:

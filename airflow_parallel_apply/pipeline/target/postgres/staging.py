@@ -6,7 +6,7 @@ fills them, so that COPY may freeze rows and an attempt that dies leaves nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -30,14 +30,18 @@ MOST_COLUMNS: Final = 1598
 """Columns that a relation may have: the server's 1600 without these two."""
 
 
-def require_staging(connection: psycopg.Connection[Any], schema: str, names: Sequence[str]) -> None:
+def require_staging(connection: psycopg.Connection[Any], schema: str, tables: Mapping[str, TargetTable]) -> None:
     """Check that staging is still there: loaders commit without waiting for the disk, so a crash of the target may have
-    taken a whole staging table back. Errors: `StagingLost`; psycopg's own.
+    taken a whole staging table back. And that the columns' types are those that it was staged for. `tables`: by the
+    names of their staging. Errors: `StagingLost`; psycopg's own.
     """
     query = statement("staging", "gone", schema=schema)
-    gone = connection.execute(query, {"schema": schema, "names": list(names)}).fetchone()
+    oids = [table.oid for table in tables.values()]
+    gone = connection.execute(query, {"schema": schema, "names": [*tables], "tables": oids}).fetchone()
     if gone is not None:
-        raise StagingLost(f"staging table {gone[0]} is gone", hint="The unit is staged again.")
+        name, is_there = gone
+        what = f"is for other types than {tables[name].relation.name} has by now" if is_there else "is gone"
+        raise StagingLost(f"staging table {name} {what}", hint="The unit is staged again.")
 
 
 def create_staging(schema: str, staging: str, table: TargetTable, inexact: Sequence[int]) -> sql.Composed:

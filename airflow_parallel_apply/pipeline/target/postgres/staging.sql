@@ -17,7 +17,21 @@ WHERE relnamespace = to_regnamespace(quote_ident(%(schema)s))
   AND split_part(relname, '_', 4) = %(claim)s;
 
 -- name: gone
-SELECT wanted
-FROM unnest(%(names)s::text[]) AS wanted
-WHERE to_regclass(format('%%I.%%I', %(schema)s::text, wanted)) IS NULL
+-- Or not of its table's types any more: to assign a value to another type may change it. A column that is narrower than the
+-- source's has a check in staging in place of its length; of a domain staging has the type below.
+SELECT wanted.name, staging.oid IS NOT NULL
+FROM unnest(%(names)s::text[], %(tables)s::oid[]) AS wanted (name, of_table)
+CROSS JOIN LATERAL (SELECT to_regclass(format('%%I.%%I', %(schema)s::text, wanted.name)) AS oid) AS staging
+WHERE staging.oid IS NULL OR EXISTS (
+    SELECT
+    FROM pg_attribute s
+    JOIN pg_attribute t ON t.attrelid = wanted.of_table AND t.attname = s.attname AND NOT t.attisdropped
+    JOIN pg_type y ON y.oid = t.atttypid AND y.typtype <> 'd'
+    WHERE s.attrelid = staging.oid AND s.attnum > 0 AND (
+        s.atttypid <> t.atttypid
+        OR (s.atttypmod <> t.atttypmod AND NOT (s.atttypmod = -1 AND EXISTS (
+            SELECT FROM pg_constraint c WHERE c.conrelid = s.attrelid AND s.attnum = ANY (c.conkey)
+        )))
+    )
+)
 LIMIT 1;

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
+from airflow_parallel_apply.pipeline.target.postgres.required_columns import ADDS_CONSTRAINTS
 from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_written, under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
@@ -32,14 +33,17 @@ from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import EXACT, settle
 
-_LOOKS_AT_PARTITIONS: Final = ("check_default_partition_contents", "ATRewriteTable")
+_LOOKS_AT_PARTITIONS: Final = ("check_default_partition_contents", ADDS_CONSTRAINTS)
 """The server's functions that look whether rows that are there may stay where they are, beside a new partition."""
+_LOOKS_AT_ROWS: Final = (ADDS_CONSTRAINTS, "comparetup_index_btree", "comparetup_index_btree_tiebreak")
+"""The same of rows that are there already, under a new constraint or unique index."""
 _NOT_IN_TRANSACTION: Final = (
     sqlstate.ACTIVE_TRANSACTION,
     sqlstate.TRANSACTION_TERMINATION,
     sqlstate.FEATURE_NOT_SUPPORTED,
 )
 """VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT; what the server cannot do inside a block."""
+_CONSTRAINTS: Final = (sqlstate.NOT_NULL_VIOLATION, sqlstate.CHECK_VIOLATION, sqlstate.UNIQUE_VIOLATION)
 
 _LACKS_TABLE: Final = (
     "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for each that is missing. Then run "
@@ -200,6 +204,12 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint="Rows of the target lie in another partition, which a partition there is for: the target need not be "
             f"partitioned as the source is. So {shown_skip}.",
+        )
+    if error.sqlstate in _CONSTRAINTS and error.diag.source_function in _LOOKS_AT_ROWS:
+        return TargetError(
+            f"the target refuses the DDL: {shown}: {wording(error)[0]}",
+            hint=f"Where the table was copied anew, its rows are of a later moment. So {shown_skip}. Else somebody "
+            "else changed them: `parallel-apply compare` shows which; fix them, then run again.",
         )
     found = translate(error, op="ddl")
     if isinstance(found, FatalError):

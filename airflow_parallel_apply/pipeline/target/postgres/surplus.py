@@ -5,7 +5,7 @@ The history drops and renames them when it comes to the newer definition; a copy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import FoundColumn, find_columns
@@ -14,16 +14,33 @@ from airflow_parallel_apply.pipeline.target.redefinition import compare_definiti
 from airflow_parallel_apply.postgres.quoting import quoted
 
 
-def surplus_since(connection: Connection, session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
-    """The statements that leave the target's table without them. Errors: psycopg's own."""
-    return tuple(_statements(new, dict(find_columns(connection, session, new)), old))
+def surplus_since(
+    connection: Connection, session: Session, olds: Sequence[Relation], new: Relation, names: Mapping[int, str]
+) -> tuple[str, ...]:
+    """The statements that leave the target's table without them. `names`: further ones of the source's columns, by
+    their numbers. Errors: psycopg's own.
+    """
+    columns = dict(find_columns(connection, session, new))
+    now = {column.number: column.name for column in new.columns}
+    seen = {name: now[number] for number, name in names.items() if number in now}
+    return (
+        # Computed ones first: what they are computed of cannot be dropped before them.
+        *(
+            statement
+            for old in olds
+            for statement in _statements(
+                new, columns, (*(old.computed or ()), *(column.name for column in old.columns)), _renamed(old, new)
+            )
+        ),
+        *_statements(new, columns, names.values(), seen),
+    )
 
 
-def _statements(new: Relation, columns: dict[str, FoundColumn], old: Relation) -> Iterator[str]:
+def _statements(
+    new: Relation, columns: dict[str, FoundColumn], names: Iterable[str], renamed: Mapping[str, str]
+) -> Iterator[str]:
     needed = {*(column.name for column in new.columns), *(name for name, _ in new.expressions), *(new.computed or ())}
-    renamed = _renamed(old, new)
-    # Computed ones first: what they are computed of cannot be dropped before them.
-    for name in (*(old.computed or ()), *(column.name for column in old.columns)):
+    for name in names:
         if name in needed or name not in columns:
             continue
         found = columns.pop(name)

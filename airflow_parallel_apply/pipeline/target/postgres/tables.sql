@@ -8,7 +8,7 @@ SELECT w.ordinal - 1 AS index, a.attname AS column,
        format_type(a.atttypid, -1) AS plain_type_sql,
        a.attgenerated <> '' AS generated, a.attidentity = 'a' AS identity_always,
        a.attnotnull AND a.attidentity = '' AS not_null, a.atthasdef AS has_default,
-       coalesce(NOT l.collisdeterministic, false) AS fuzzy
+       coalesce(NOT l.collisdeterministic, false) AS fuzzy, a.attgenerated = 'v' AS virtual
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w(nspname, relname, ordinal)
 JOIN pg_namespace n ON n.nspname = w.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
