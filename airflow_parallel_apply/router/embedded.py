@@ -35,7 +35,7 @@ DISK_VARIABLE: Final = "PARALLEL_APPLY_ROUTER_DISK_MB"
 INTERVAL_VARIABLE: Final = "PARALLEL_APPLY_ROUTER_INTERVAL_SECONDS"
 
 _NAME: Final = "the embedded router"
-_START: Final = timedelta(seconds=60)
+_START: Final = timedelta(seconds=120)
 _STOP: Final = timedelta(seconds=30)
 _TICK_SECONDS: Final = 0.25
 

@@ -66,7 +66,7 @@ class ServerSettings:
     """Four attempts for a task: staging belongs to an attempt, so a retry is harmless."""
     java_options: str = ""
     """Behind those that every server has, so that these count."""
-    start_timeout: timedelta = timedelta(seconds=90)
+    start_timeout: timedelta = timedelta(seconds=180)
 
     @classmethod
     def from_environment(cls) -> ServerSettings:

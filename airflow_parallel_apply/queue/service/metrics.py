@@ -67,9 +67,10 @@ class CallMetrics:
                 call.ended("CANCELLED")
             raise
         finally:
-            self._waiting.dec()
             self._seconds(method).observe(time.perf_counter() - call.started)
             self._calls(method, call.code).inc()
+            # Last: whoever sees no call under way finds them all counted.
+            self._waiting.dec()
 
 
 class DataCollector(Collector):
