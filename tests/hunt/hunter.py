@@ -16,7 +16,7 @@ from tests.hunt.player import Caught, Player, Tally
 from tests.hunt.step import Trial
 from tests.hunt.world import World
 
-_LONGEST_SECONDS: Final = 240.0
+_LONGEST_SECONDS: Final = 480.0
 
 
 @dataclass(kw_only=True)

@@ -44,6 +44,7 @@ def test_green_means_equal_for_seeds_of_before(hunter: Hunter, seed: str) -> Non
     assert not outcome.kind, outcome.what
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(os.environ.get("CI")), reason="continuous integration fails for what was changed only")
 def test_green_means_equal_for_a_seed_of_today(hunter: Hunter, capsys: pytest.CaptureFixture[str]) -> None:
     seed = os.environ.get("HUNT_TRIAL") or str(random.SystemRandom().randrange(10**9))

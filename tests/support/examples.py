@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 THOROUGH: Final = "HYPOTHESIS_THOROUGH" in os.environ
 
@@ -18,6 +18,15 @@ def examples(thorough: int) -> int:
 
 
 def load_profile() -> None:
-    """For properties that say no number of their own. No deadlines: a busy machine is no defect."""
-    settings.register_profile("ours", settings(), max_examples=examples(100), deadline=None)
+    """For properties that say no number of their own. No deadlines: a busy machine is no defect. The same examples each
+    time, but where the run is thorough: what was not changed is not to fail by chance.
+    """
+    settings.register_profile(
+        "ours",
+        settings(),
+        max_examples=examples(100),
+        deadline=None,
+        derandomize=settings().derandomize or not THOROUGH,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("ours")
