@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,11 @@ import pytest
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.apply import retry
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
-from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.router.plan import plan
-from tests.crash.conftest import crash_config
-from tests.support.kafka.feeds import replayed
+from tests.crash.kafka_feed import KAFKA, captured_feed, require_replayed
 from tests.support.rig import Rig
 from tests.support.variants import gated
 
-KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
 SECONDS = 120
 
 
@@ -34,19 +29,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def written(source_dsn: str, ledger_dsn: str, broker: KafkaBroker, tmp_path: Path) -> Rig:
-    """Several units for each of two channels, around a truncate."""
-    config = replace(crash_config(tmp_path), channels=2, ddl=DdlPolicy.REFUSE)
-    url = f"kafka://{broker.address}/feed?staging={tmp_path}/staging"
-    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=url, ledger_dsn=ledger_dsn)
-    rig.write("CREATE TABLE t (id integer PRIMARY KEY, v text)")
-    rig.prepare()
-    rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 30) i", "TRUNCATE t")
-    for step in range(4):
-        rig.write(f"INSERT INTO t SELECT i, 'b' FROM generate_series({step * 100}, {step * 100 + 99}) i")
-        rig.write("UPDATE t SET v = v || 'c' WHERE id % 3 = 0", "DELETE FROM t WHERE id % 7 = 3")
-    rig.capture("run")
-    plan(rig.config, rig.target)
-    return rig
+    return captured_feed(source_dsn, ledger_dsn, broker, tmp_path, steps=4)
 
 
 @pytest.fixture
@@ -86,8 +69,7 @@ def dies(broker: KafkaBroker, request: str, *, when: str, call: int) -> threadin
 
 
 def require_equal(rig: Rig, broker: KafkaBroker) -> None:
-    of_source = dict(rig.rows("SELECT id, v FROM t", side="source"))
-    assert {id_: row["v"] for id_, row in replayed(broker.address, "feed.public.t").items()} == of_source
+    require_replayed(rig, broker)
     assert rig.comparison().equal
 
 

@@ -11,19 +11,12 @@ import pytest
 
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.router.plan import plan
-from tests.crash.conftest import crash_config
+from tests.crash.kafka_feed import KAFKA, TOPIC, captured_feed, require_replayed
 from tests.crash.scene import Scene
 from tests.support.kafka import committed
-from tests.support.kafka.feeds import replayed
-from tests.support.rig import Rig
 from tests.support.step_process import Fault
 from tests.support.steps import Steps
 from tests.support.variants import GATED, gated
-
-KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
-TOPIC = "feed.public.t"
 
 PLACES = {
     "while it stages": Fault(at=f"{KAFKA}.staging:Staging.write", when="after", call=2),
@@ -46,24 +39,12 @@ def broker() -> Iterator[KafkaBroker]:
 def written(
     source_dsn: str, ledger_dsn: str, target_server: PostgresServer, broker: KafkaBroker, steps: Steps, tmp_path: Path
 ) -> Scene:
-    """Several units for each of two channels, around a truncate."""
-    config = replace(crash_config(tmp_path), channels=2, ddl=DdlPolicy.REFUSE)
-    url = f"kafka://{broker.address}/feed?staging={tmp_path}/staging"
-    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=url, ledger_dsn=ledger_dsn)
-    rig.write("CREATE TABLE t (id integer PRIMARY KEY, v text)")
-    rig.prepare()
-    rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 30) i", "TRUNCATE t")
-    for step in range(6):
-        rig.write(f"INSERT INTO t SELECT i, 'b' FROM generate_series({step * 100}, {step * 100 + 99}) i")
-        rig.write("UPDATE t SET v = v || 'c' WHERE id % 3 = 0", "DELETE FROM t WHERE id % 7 = 3")
-    rig.capture("run")
-    plan(rig.config, rig.target)
+    rig = captured_feed(source_dsn, ledger_dsn, broker, tmp_path, steps=6)
     return Scene(rig=rig, target_server=target_server, steps=steps)
 
 
 def require_equal(scene: Scene, broker: KafkaBroker) -> None:
-    of_source = dict(scene.rig.rows("SELECT id, v FROM t", side="source"))
-    assert {id_: row["v"] for id_, row in replayed(broker.address, TOPIC).items()} == of_source
+    require_replayed(scene.rig, broker)
     assert len({position.seqno for position in scene.positions()}) == 1
 
 

@@ -4,45 +4,29 @@ that the address has to name, is refused by name before.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
-from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import errors
-from tests.support.awkward_tables import make_tables
-from tests.support.awkward_writer import Writer
-from tests.support.ddl_messages import install
+from tests.support.awkward_pipeline import awkward_pipeline, require_equal_tables
+from tests.support.awkward_writer import write_awkwardly
 from tests.support.rig import Rig
 
 TRANSACTIONS = 150
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_awkward_tables_are_equal_but_for_what_is_refused_by_name(
-    source_dsn: str, target_dsn: str, ledger_dsn: str, broker: KafkaBroker, tmp_path: Path
+    source_dsn: str, ledger_dsn: str, broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    config = PipelineConfig(
-        pipeline="awkward",
-        log_url=str(tmp_path / "log"),
-        channels=8,
-        tables=TablePatterns(include=("*.*",)),
-        ddl=DdlPolicy.SKIP,
-        start=Start.EMPTY,
-        epoch_max_changes=120,
-    )
-    make_tables(Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn))
-    install(source_dsn)
     url = f"kafka://{broker.address}/feed?staging={tmp_path}/staging&text_columns=public.floats.t"
-    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=url, ledger_dsn=ledger_dsn)
+    rig = awkward_pipeline(url, source_dsn=source_dsn, ledger_dsn=ledger_dsn, directory=tmp_path)
     found = errors(check_pipeline(rig.config, rig.source, rig.target).findings)
     assert [(finding.where, finding.is_table) for finding in found] == [('Odd Schema.Order "x" %s', True)]
     with pytest.raises(ParallelApplyError, match="no topic can have"):
@@ -50,20 +34,13 @@ def test_awkward_tables_are_equal_but_for_what_is_refused_by_name(
     rig = rig.having(tables=TablePatterns(include=("*.*",), exclude=("Odd Schema.*",)))
     rig.prepare()
     rig = _after_too_large_a_message(rig)
-    with psycopg.connect(source_dsn) as connection:
-        writer = Writer(connection, 11)
-        for _ in range(TRANSACTIONS):
-            writer.transaction()
+    write_awkwardly(source_dsn, TRANSACTIONS, seed=11)
     rig.write("INSERT INTO log_only VALUES ('infinity', 'a'), ('2020-01-01', 'b')")
     with pytest.raises(TargetError, match=r"table public\.log_only, column at"):
         rig.run("one")
     rig = replace(rig, target_dsn=f"{rig.target_dsn},public.log_only.at")
     rig.run("two")
-    definitions = Counter(relation.name for relation in open_reader(rig.config.log_url).state().relations)
-    compared = [table for table in rig.comparison().tables if definitions[table.name] == 1]
-    assert [(table.name, table.problem, table.differences) for table in compared if not table.equal] == []
-    assert len(compared) > 20
-    assert sum(table.source_rows or 0 for table in compared) > 200
+    require_equal_tables(rig, tables=20, rows=200)
 
 
 def _after_too_large_a_message(rig: Rig) -> Rig:
