@@ -96,15 +96,7 @@ def measure_with_feeding(
     meter: Callable[[], float] = lambda: 0.0,
 ) -> LanesRun:
     """The history is captured; the clock runs over the plan, which feeds the pipeline's store, open and lanes."""
-    with _lanes(config.lanes) as lanes:
-        began, before = monotonic(), meter()
-        opened = _open(world, config, database)
-        opening = monotonic() - began
-        reports = lanes(_orders(world, config, database, opened, spark, StageKind.SPARK))
-        seconds, spent = monotonic() - began, meter() - before
-    run.close_run(opened, config, database.endpoint, [report.to_json() for report in reports])
-    found = replace(_result(seconds, reports), processor_seconds=spent)
-    return replace(found, phases={"plan, feed, open": opening, **found.phases})
+    return _measured(world, database, config, spark, meter, lanes=config.lanes, opening="plan, feed, open")
 
 
 def measure_with_capture(
@@ -117,15 +109,29 @@ def measure_with_capture(
 ) -> LanesRun:
     """Nothing is captured; the clock runs over capture, plan, open and lanes."""
     config = replace(fresh, channels=channels)
-    with _lanes(channels) as lanes:
+    return _measured(world, database, config, spark, meter, lanes=channels, opening="first capture, plan, open")
+
+
+def _measured(
+    world: World,
+    database: Database,
+    config: PipelineConfig,
+    spark: SparkAccess,
+    meter: Callable[[], float],
+    *,
+    lanes: int,
+    opening: str,
+) -> LanesRun:
+    """A whole run. `opening`: the name of the phase before its lanes."""
+    with _lanes(lanes) as work:
         began, before = monotonic(), meter()
         opened = _open(world, config, database)
-        opening = monotonic() - began
-        reports = lanes(_orders(world, config, database, opened, spark, StageKind.SPARK))
+        seconds_before = monotonic() - began
+        reports = work(_orders(world, config, database, opened, spark, StageKind.SPARK))
         seconds, spent = monotonic() - began, meter() - before
     run.close_run(opened, config, database.endpoint, [report.to_json() for report in reports])
     found = replace(_result(seconds, reports), processor_seconds=spent)
-    return replace(found, phases={"first capture, plan, open": opening, **found.phases})
+    return replace(found, phases={opening: seconds_before, **found.phases})
 
 
 def _open(world: World, config: PipelineConfig, database: Database) -> run.OpenedRun:
