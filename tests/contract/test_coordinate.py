@@ -142,7 +142,7 @@ def test_a_timeout_of_staging_itself_ends_the_lane_and_is_not_taken_for_staging_
 ) -> None:
     append(log_url, 0, [[Change("I", 1, "a")]])
     generation = make(1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
 
     def timed_out(stage: LocalStage, unit: Unit) -> StagedUnit:
         raise TimeoutError("the disk does not answer")

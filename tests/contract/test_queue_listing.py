@@ -99,9 +99,9 @@ def test_waiting_for_empty_queues_ends_when_the_last_task_goes(open_client: Open
     assert queue.wait_empty(prefix=["none"], timeout=timedelta(0))
     assert not queue.wait_empty(timeout=timedelta(milliseconds=20))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(open_client().wait_empty, prefix=["p/"], timeout=timedelta(seconds=30))
+        waiting = pool.submit(open_client().wait_empty, prefix=["p/"], timeout=timedelta(seconds=120))
         queue.modify(claimant="a", delete=[mine.ref])
-        assert waiting.result(timeout=60)
+        assert waiting.result(timeout=180)
     assert not queue.wait_empty(exact=["other", "more"], timeout=timedelta(0))
     queue.modify(claimant="a", change=[Change(ref=other.ref, value=None, queue="elsewhere")])
     assert queue.wait_empty(exact=["other", "more"], timeout=timedelta(0))

@@ -194,5 +194,5 @@ def test_a_head_that_is_replaced_all_the_time_never_lets_the_second_out(open_cli
             )
         stop.set()
         for done in claimers:
-            done.result(timeout=60)
+            done.result(timeout=180)
     assert claimed == []

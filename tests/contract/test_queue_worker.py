@@ -13,9 +13,12 @@ from airflow_parallel_apply.queue import Insert, Queue, QueueUnavailable, Task, 
 from airflow_parallel_apply.queue import worker as worker_module
 from airflow_parallel_apply.queue.worker import Done, Held, LeaseLost, RetryPolicy, Worker
 from tests.contract.queue_backends import Open
+from tests.support.queue_service import until
 
 LONG = timedelta(seconds=30)
 SHORT_LEASE = timedelta(milliseconds=1500)
+RENEWED = timedelta(seconds=4)
+"""A lease that is not lost where a busy machine lets a renewal wait."""
 AT_ONCE = RetryPolicy(max_attempts=3, delay=timedelta(0), max_delay=timedelta(0))
 
 
@@ -80,11 +83,11 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(open_client: Open) -> 
     put(queue, Insert(queue="q"))
 
     def slow(held: Held) -> None:
-        # Nobody gets it in the time of two leases, and nothing was lost.
-        assert other.claim(["q"], claimant="bob", lease=LONG, timeout=2 * SHORT_LEASE) is None
+        # Twice, each time half a lease behind the time before.
+        until(lambda: other.tasks("q")[0].at > held.task.at + 0.75 * RENEWED)
         held.check()
 
-    assert worker(queue, lease=SHORT_LEASE).run_one(slow, timeout=LONG) is True
+    assert worker(queue, lease=RENEWED).run_one(slow, timeout=LONG) is True
     assert queue.queue_stats() == ()
 
 
@@ -98,7 +101,7 @@ def test_work_whose_lease_is_lost_is_told_at_once_and_changes_nothing(open_clien
         (now,) = other.tasks("q")
         # As its holder, since another one would be refused.
         other.modify(claimant="ann", delete=[now.ref])
-        assert told.wait(30)
+        assert told.wait(120)
         with pytest.raises(LeaseLost):
             held.check()
         again = threading.Event()
@@ -156,7 +159,7 @@ def test_many_workers_finish_each_task_once(open_client: Open, monkeypatch: pyte
         ]
         assert queue.wait_empty(exact=["q"], timeout=timedelta(minutes=1))
         stop.set()
-        assert sum(one.result(timeout=60) for one in running) == count
+        assert sum(one.result(timeout=180) for one in running) == count
     assert sorted(task.value for task in queue.tasks("results")) == list(range(count))
     assert all(times == (2 if value % 10 == 0 else 1) for value, times in seen.items())
 
@@ -178,8 +181,8 @@ def test_a_renewal_whose_answer_was_lost_does_not_lose_the_lease(open_client: Op
     queue.renew = forgetful  # type: ignore[method-assign]
 
     def slow(held: Held) -> None:
-        assert renewed.wait(30)
+        assert renewed.wait(120)
         held.check()
 
-    assert worker(queue, lease=SHORT_LEASE).run_one(slow, timeout=LONG) is True
+    assert worker(queue, lease=RENEWED).run_one(slow, timeout=LONG) is True
     assert queue.queue_stats() == ()

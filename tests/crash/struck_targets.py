@@ -152,7 +152,7 @@ class KafkaReader:
         self._counts: Counter[int] = Counter()
 
     def look(self) -> str:
-        known = self._consumer.list_topics(timeout=60).topics
+        known = self._consumer.list_topics(timeout=180).topics
         places = [(topic, number) for topic in self._topics if topic in known for number in known[topic].partitions]
         first: set[int] = set()
         for number, place in enumerate(places):

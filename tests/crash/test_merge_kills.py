@@ -118,7 +118,7 @@ def test_a_target_that_restarts_inside_a_merge_is_asked_again(
     opened = handed_over.open("run")
     with ThreadPoolExecutor(max_workers=1) as pool:
         lane = pool.submit(handed_over.rig.apply, opened)
-        assert killed.wait(60)
+        assert killed.wait(180)
         # A server ends with the thread that started it.
         handed_over.target_server.start()
         lane.result()
@@ -137,7 +137,7 @@ def test_a_lane_that_begins_while_the_target_restarts_waits_for_it(
     handed_over.target_server.kill()
     with ThreadPoolExecutor(max_workers=1) as pool:
         lane = pool.submit(handed_over.rig.apply, opened)
-        assert tried.wait(60)
+        assert tried.wait(180)
         handed_over.target_server.start()
         lane.result()
     handed_over.close(opened)

@@ -94,7 +94,7 @@ def event(trigger: Any, meanwhile: Any = None) -> dict[str, Any]:
             await asyncio.wait([waiting], timeout=0.5)
             assert not waiting.done()
             await asyncio.to_thread(meanwhile)
-        return (await asyncio.wait_for(waiting, timeout=60)).payload
+        return (await asyncio.wait_for(waiting, timeout=180)).payload
 
     return asyncio.run(first())
 

@@ -47,7 +47,7 @@ class Generation:
             log_url=log_url,
             channels=channels,
             epoch_max_changes=20,
-            lease=timedelta(seconds=3),
+            lease=timedelta(seconds=30),
             consistency=consistency,
         )
         self.limits = limits

@@ -49,14 +49,14 @@ class ServedQueue:
         ready: Future[dict[str, Any]] = Future()
         self._served = self._thread.submit(serve_data(self.serving, self.data, self._stop, ready.set_result))
         self._served.add_done_callback(lambda done: ready.done() or ready.set_exception(done.exception()))
-        self.ready = ready.result(timeout=60)
+        self.ready = ready.result(timeout=180)
         self.url = str(self.ready["url"])
 
     def stop(self) -> None:
         if self._served.done():
             return
         self._thread.loop.call_soon_threadsafe(self._stop.set)
-        self._served.result(timeout=60)
+        self._served.result(timeout=180)
         self.data.close()
         self._thread.stop()
 
@@ -80,7 +80,7 @@ class AwaitedQueue(Queue):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._thread.submit(self._client.close()).result(timeout=60)
+            self._thread.submit(self._client.close()).result(timeout=180)
 
 
 class ServiceProcess:
@@ -104,7 +104,7 @@ class ServiceProcess:
 
     def end(self, number: int) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=180)
         return self.process.returncode, errors
 
 

@@ -15,7 +15,7 @@ def raw(url: str, method: str, content: bytes, **options: Any) -> Any:
     with grpc.insecure_channel(url.removeprefix("grpc://")) as channel:
         make = channel.unary_stream if method == "Tasks" else channel.unary_unary
         call = make(path_of(method), request_serializer=bytes, response_deserializer=REPLIES[method].FromString)
-        reply = call(content, timeout=30, **options)
+        reply = call(content, timeout=120, **options)
         return list(reply) if method == "Tasks" else reply
 
 

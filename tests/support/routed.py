@@ -15,7 +15,7 @@ import pyarrow as pa
 from airflow_parallel_apply.router.engine import Engine, PlacedRoutes, StreamOutput, Tagged
 from airflow_parallel_apply.router.engine.output import Output
 
-DEADLINE_SECONDS: Final = 60.0
+DEADLINE_SECONDS: Final = 180.0
 
 SCHEMA: Final = pa.schema([("output", pa.int64()), ("number", pa.int64()), ("payload", pa.string())])
 
@@ -118,8 +118,8 @@ def nothing_left(directory: Path) -> Iterator[None]:
     threads = threading.active_count()
     descriptors = _descriptors()
     yield
-    until(lambda: threading.active_count() <= threads, "threads end")
-    assert _descriptors() <= descriptors
+    # Others of this process may have one open for a moment, too.
+    until(lambda: threading.active_count() <= threads and _descriptors() <= descriptors, "threads and descriptors go")
     assert not directory.exists() or not list(directory.iterdir())
 
 

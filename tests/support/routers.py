@@ -59,7 +59,7 @@ class RouterCommand:
     def end(self, number: int) -> tuple[int, str]:
         """Send it a signal; its exit code, and what it said."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=180)
         return self.process.returncode, errors
 
 

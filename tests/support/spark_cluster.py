@@ -78,7 +78,7 @@ class SparkCluster:
 
     def state(self) -> dict[str, Any]:
         """The master's own: workers, `activeapps`, `completedapps`."""
-        with urllib.request.urlopen(f"{self._page}/json/", timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{self._page}/json/", timeout=120) as answer:  # noqa: S310
             found: dict[str, Any] = json.load(answer)
         return found
 

@@ -41,7 +41,7 @@ class StepProcess:
             assert self._process.pid is not None
             os.kill(self._process.pid, number)
 
-    def wait_stopped(self, timeout: float = 60) -> None:
+    def wait_stopped(self, timeout: float = 180) -> None:
         """Until a SIGSTOP (its own, by a fault) has taken hold."""
         deadline = time.monotonic() + timeout
         status = Path(f"/proc/{self._process.pid}/stat")

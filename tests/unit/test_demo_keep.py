@@ -84,9 +84,9 @@ def test_a_kept_demo_outlives_its_command_and_cleans_up_when_stopped(tmp_path: P
     assert _python(KEPT, tmp_path, code).wait() == code
     with pytest.raises(ConfigurationError), only_one(tmp_path):
         pass
-    assert stop_kept(tmp_path, timeout=timedelta(seconds=30))
+    assert stop_kept(tmp_path, timeout=timedelta(seconds=120))
     assert (tmp_path / "cleaned").exists()
-    assert not stop_kept(tmp_path, timeout=timedelta(seconds=30))
+    assert not stop_kept(tmp_path, timeout=timedelta(seconds=120))
 
 
 def test_a_kept_demo_that_fails_before_it_tells_ends_its_command_with_1(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def _python(script: str, folder: Path, *arguments: object) -> subprocess.Popen[b
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         if time.monotonic() > deadline:
             pytest.fail("the condition did not come true")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from airflow_parallel_apply.pipeline.run import prepare
 from airflow_parallel_apply.queue import open_queue
 from airflow_parallel_apply.spark.server import ServerLease
 from tests.support.dags_test import Airflow
+from tests.support.processes import files_below
 from tests.support.queue_service import ServedQueue, make_certificate
 from tests.support.rig import execute
 
@@ -131,12 +133,13 @@ def test_the_queue_may_be_behind_a_guarded_service_and_nothing_shows_its_token(
     assert list(files_with(tmp_path, TOKEN)) == []
     if spark_server.ui_url is not None:
         for page in ("environment", "jobs"):
-            with urllib.request.urlopen(f"{spark_server.ui_url}/{page}/", timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"{spark_server.ui_url}/{page}/", timeout=120) as answer:  # noqa: S310
                 assert TOKEN not in answer.read().decode()
 
 
 def files_with(directory: Path, text: str) -> Iterator[Path]:
     """Logs, Airflow's database, with XComs and rendered fields in it."""
-    for path in directory.rglob("*"):
-        if path.is_file() and text.encode() in path.read_bytes():
-            yield path
+    for path in files_below(directory):
+        with suppress(OSError):
+            if path.is_file() and text.encode() in path.read_bytes():
+                yield path

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.source.postgres import first_run, moment
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
 
-_DEADLINE_SECONDS = 30.0
+_DEADLINE_SECONDS = 120.0
 
 
 @pytest.fixture

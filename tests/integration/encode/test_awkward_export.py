@@ -56,7 +56,6 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
 
 
 @gated
-@pytest.mark.timeout(300)
 def test_whoever_applies_the_changes_has_the_sources_rows(rig: Rig, tmp_path: Path) -> None:
     place = str(tmp_path / "out")
     log = open_reader(rig.config.log_url)

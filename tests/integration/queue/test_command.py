@@ -24,7 +24,7 @@ def run(*arguments: str, dsn: str | None) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
 
 

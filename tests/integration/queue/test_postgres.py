@@ -26,7 +26,7 @@ from airflow_parallel_apply.queue.postgres.statements import Statements
 from tests.support.clusters import CopiedServer
 
 LEASE = timedelta(minutes=5)
-LONG = timedelta(seconds=30)
+LONG = timedelta(seconds=120)
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
@@ -47,7 +47,7 @@ def session(target_dsn: str) -> Iterator[psycopg.Connection]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
 
@@ -103,7 +103,7 @@ def test_a_waiting_claim_gets_what_a_rolled_back_transaction_had_locked(
         waiting = pool.submit(queue.claim, ["q"], claimant="a", lease=LEASE, timeout=LONG)
         until(lambda: bool(queue_sessions(target_dsn, last_statement="%AS coming%")))
         session.rollback()
-        task = waiting.result(timeout=60)
+        task = waiting.result(timeout=180)
     assert task is not None
     assert task.sequence == 0
 
@@ -122,7 +122,7 @@ def test_a_task_put_before_the_head_between_a_claims_two_looks_holds_the_head_up
             " now(), now()"
         )
         session.commit()
-        assert claiming.result(timeout=60) is None
+        assert claiming.result(timeout=180) is None
     assert [(task.sequence, task.claims) for task in queue.tasks("q")] == [(4, 0), (5, 0)]
 
 
@@ -148,7 +148,7 @@ def test_all_idle_connections_are_dropped_with_a_lost_one(queue: PostgresQueue, 
         waiting = [pool.submit(queue.claim, ["q"], claimant="a", lease=LEASE, timeout=LONG) for _ in range(2)]
         until(lambda: len(queue_sessions(target_dsn)) >= 2)
         put(queue, Insert(queue="q"), Insert(queue="q"))
-        assert all(done.result(timeout=60) is not None for done in waiting)
+        assert all(done.result(timeout=180) is not None for done in waiting)
     end_sessions(target_dsn)
     with pytest.raises(QueueUnavailable):
         queue.queue_stats()
@@ -161,7 +161,7 @@ def test_a_waiting_claim_whose_session_is_ended_is_unavailable(queue: PostgresQu
         until(lambda: bool(queue_sessions(target_dsn)))
         until(lambda: end_sessions(target_dsn) is None and waiting.done())
         with pytest.raises(QueueUnavailable):
-            waiting.result(timeout=60)
+            waiting.result(timeout=180)
 
 
 def test_a_modify_that_loses_its_session_is_unavailable_and_did_nothing(
@@ -180,7 +180,7 @@ def test_a_modify_that_loses_its_session_is_unavailable_and_did_nothing(
         until(lambda: bool(queue_sessions(target_dsn, waiting_for="Lock")))
         end_sessions(target_dsn)
         with pytest.raises(QueueUnavailable):
-            modifying.result(timeout=60)
+            modifying.result(timeout=180)
     session.rollback()
     assert queue.tasks("q") == (task,)
     assert queue.tasks("new") == ()
@@ -275,10 +275,10 @@ def test_the_first_tasks_of_a_queue_settle_its_kind_even_when_they_come_at_once(
         elsewhere = pool.submit(put, queue, Insert(queue="another"), Insert(queue="a third", sequence=1))
         until(lambda: len(queue_sessions(target_dsn, waiting_for="Lock")) == 3)
         session.rollback()
-        first.result(timeout=30)
-        elsewhere.result(timeout=30)
+        first.result(timeout=120)
+        elsewhere.result(timeout=120)
         with pytest.raises(DependencyError, match="strict and spread"):
-            second.result(timeout=30)
+            second.result(timeout=120)
     assert [task.sequence for task in queue.tasks("q")] == [1]
 
 

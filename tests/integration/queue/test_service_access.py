@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_parallel_apply.queue import Insert, Queue, QueueMisconfigured, QueueUnavailable, open_queue
-from airflow_parallel_apply.queue.client import QueueClient
+from airflow_parallel_apply.queue.client import QueueClient, calls
 from airflow_parallel_apply.queue.service.process import Serving
 from tests.support.queue_service import ServedQueue, make_certificate
 
@@ -34,8 +34,10 @@ def put(queue: Queue, *inserts: Insert) -> Any:
     ],
 )
 def test_who_gets_no_connection_is_told_why(
-    certificate: tuple[Path, Path], tmp_path: Path, address: str, told: str
+    certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, told: str
 ) -> None:
+    # A busy machine takes its time for a handshake.
+    monkeypatch.setattr(calls, "_PROBE_SECONDS", 120.0)
     served = ServedQueue(
         tmp_path / "queue", listen="localhost:0", tls_certificate=certificate[0], tls_key=certificate[1]
     )
@@ -72,12 +74,12 @@ def test_with_an_authority_of_callers_only_its_certificates_get_in(
     try:
         if shown:
             assert queue.queue_stats() == ()
-            assert urllib.request.urlopen(asked, context=context, timeout=30).status == 200  # noqa: S310
+            assert urllib.request.urlopen(asked, context=context, timeout=120).status == 200  # noqa: S310
         else:
             with pytest.raises(QueueUnavailable):
                 queue.queue_stats()
             with pytest.raises(OSError, match=r"(?i)certificate|handshake|reset|closed|eof"):
-                urllib.request.urlopen(asked, context=context, timeout=30)  # noqa: S310
+                urllib.request.urlopen(asked, context=context, timeout=120)  # noqa: S310
     finally:
         queue.close()
         served.stop()
@@ -109,12 +111,12 @@ def test_with_tls_and_a_token_only_who_has_both_gets_in(certificate: tuple[Path,
         metrics_url = f"https://localhost:{served.ready['metrics_port']}/metrics"
         context = ssl.create_default_context(cafile=str(cert))
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(metrics_url, context=context, timeout=30)
+            urllib.request.urlopen(metrics_url, context=context, timeout=120)
         headers = {"Authorization": f"Bearer {TOKEN}"}
         asked = urllib.request.Request(metrics_url, headers=headers)
         assert (
             b'queue_tasks{queue="q",state="available"} 1.0'
-            in urllib.request.urlopen(asked, context=context, timeout=30).read()  # noqa: S310
+            in urllib.request.urlopen(asked, context=context, timeout=120).read()  # noqa: S310
         )
     finally:
         served.stop()

@@ -302,7 +302,7 @@ def rows_at(server: PostgresServer, query: str) -> list[tuple[Any, ...]]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -170,7 +170,7 @@ def _uri(dsn: str) -> str:
 
 
 def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310
+    with urllib.request.urlopen(url, timeout=180) as answer:  # noqa: S310
         return str(answer.read().decode())
 
 
@@ -269,7 +269,7 @@ def test_a_lane_that_is_killed_takes_its_application_with_it(rig: Rig, cluster: 
         lanes.running[0].cancel()
         assert time.monotonic() - began < 5
         with pytest.raises(ParallelApplyError):
-            lane.result(timeout=30)
+            lane.result(timeout=120)
     eventually(lambda: not cluster.state()["activeapps"], "the application ended")
     assert lanes.close([lanes.lane(1)]).rows == 1000
     assert rig.comparison().equal

@@ -111,7 +111,7 @@ def input_metrics(server: ServerLease, session: Any, found: Any) -> tuple[int, i
     run(session, found)
     session.removeTag(tag)
     application = told(server)[0]["id"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         jobs = [
             job for job in told(server, f"/{application}/jobs") if any(tag in name for name in job.get("jobTags", ()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from airflow_parallel_apply.pipeline.stream.ticket import Ticket
 from airflow_parallel_apply.router.feeding.feedings import Feedings
 from tests.integration.spark.conftest import BY_TELLER
 from tests.support.memory_router import MemoryRouter, memory_router
+from tests.support.processes import holders_of
 from tests.support.rig import Rig
 
 
@@ -108,9 +108,4 @@ def callers_of(router: MemoryRouter) -> list[int]:
     for fields in map(str.split, lines):
         if int(fields[2].rpartition(":")[2], 16) == port:
             inodes.add(f"socket:[{fields[9]}]")
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(path.readlink()) in inodes:
-                found.add(int(path.parts[2]))
-    return sorted(found - {os.getpid()})
+    return sorted(holders_of(inodes) - {os.getpid()})

@@ -74,7 +74,6 @@ def test_spark_finds_in_each_channel_what_arrow_puts_there(
     assert max(expected) > 0 or routing.channels == 1
 
 
-@pytest.mark.timeout(300)
 def test_shards_go_through_spark(
     source_dsn: str, target_dsn: str, spark_server: ServerLease, spark_session_id: str, tmp_path: Path
 ) -> None:

@@ -80,8 +80,10 @@ def stage_with_a_worker_that_dies(stage: SparkStage, unit: Unit, dsn: str) -> St
     """It stands still from within its last statement on, and is killed when that has taken effect."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         staging = in_background(lambda: stage.stage(unit))
-        eventually(lambda: len(connection.execute(f"SELECT pid {SESSION}").fetchall()) == 1)
-        ((port,),) = connection.execute(f"SELECT client_port {SESSION}").fetchall()
+        found: list[tuple[int]] = []
+        # It sleeps for moments, and looks between them.
+        eventually(lambda: bool(found.extend(connection.execute(f"SELECT client_port {SESSION}")) or found))
+        ((port,),) = found
         workers = [pid for pid in holders(port, connection.info.port) if pid != os.getpid()]
         for worker in workers:
             os.kill(worker, signal.SIGSTOP)

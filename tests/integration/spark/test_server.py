@@ -22,8 +22,9 @@ from airflow_parallel_apply.spark.java import find_java
 from airflow_parallel_apply.spark.layout import ServerSettings, server_layout
 from airflow_parallel_apply.spark.server import ServerLease, connect_server, stop_server
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session, warm_up
+from tests.support.processes import parent_of, processes
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 HOLD_A_LEASE = """
 import sys, time
 from pathlib import Path
@@ -55,21 +56,15 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 def running(pid: int) -> bool:
     """A zombie has ended: nobody here is its parent."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return parent_of(pid) is not None
 
 
 def family(pid: int) -> set[int]:
     """A process and everything below it."""
     children: dict[int, set[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-        except FileNotFoundError:
-            continue
-        children.setdefault(parent, set()).add(int(path.parent.name))
+    for process in processes():
+        if (parent := parent_of(process)) is not None:
+            children.setdefault(parent, set()).add(process)
     found, new = {pid}, {pid}
     while new:
         new = set().union(*(children.get(member, set()) for member in new)) - found

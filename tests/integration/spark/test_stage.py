@@ -36,6 +36,7 @@ from airflow_parallel_apply.spark.session import (
 )
 from airflow_parallel_apply.spark.stage import SparkStage
 from tests.support.in_memory.history import bucket_of
+from tests.support.processes import files_below, holders_of, processes
 from tests.support.staging import (
     KEYS,
     STAGING_SESSIONS,
@@ -182,10 +183,7 @@ def holders(local_port: int, remote_port: int) -> Iterator[int]:
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         if [int(address.rpartition(":")[2], 16) for address in fields[1:3]] == [local_port, remote_port]:
-            for path in Path("/proc").glob("[0-9]*/fd/*"):
-                with contextlib.suppress(OSError):
-                    if str(path.readlink()) == f"socket:[{fields[9]}]":
-                        yield int(path.parts[2])
+            yield from holders_of([f"socket:[{fields[9]}]"])
 
 
 def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
@@ -218,7 +216,7 @@ def test_a_file_that_is_gone_for_good_is_told(make_stage: Callable[..., SparkSta
 
 
 def page(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310  # Spark's own, on loopback
+    with urllib.request.urlopen(url, timeout=120) as answer:  # noqa: S310  # Spark's own, on loopback
         return str(answer.read().decode(errors="replace"))
 
 
@@ -235,7 +233,7 @@ def test_a_password_is_on_no_page_in_no_file_and_in_no_argument_of_the_embedded_
     pages += [f"{api}/{name}" for name in ("jobs", "stages", "environment", "sql?details=true", "allexecutors")]
     texts = {url: page(url) for url in pages}
     assert "MapInArrow" in texts[f"{api}/sql?details=true"]
-    for path in [*spark_directory.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")]:
+    for path in [*files_below(spark_directory), *(Path(f"/proc/{pid}/cmdline") for pid in processes())]:
         # Files and processes come and go meanwhile.
         with contextlib.suppress(OSError):
             texts[str(path)] = path.read_text(errors="replace")

@@ -72,7 +72,7 @@ def test_clients_of_a_session_may_register_at_the_same_time(spark_server: Server
     def register(session_id: str, together: threading.Barrier) -> None:
         client = open_session(spark_server.url, session_id)
         try:
-            together.wait(timeout=60)
+            together.wait(timeout=180)
             for _ in range(3):
                 register_source(client, StreamDataSource)
         finally:

@@ -110,7 +110,6 @@ def test_the_bucket_is_probed_and_tells_whose_log_it_has(rig: LakeRig, bucket: s
 
 
 @gated
-@pytest.mark.timeout(120)
 def test_many_lanes_at_one_positions_table_all_move_it(rig: LakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each claim is a compare and swap of one table: who loses waits, and nobody starves."""
     lanes, claims = 8, 4

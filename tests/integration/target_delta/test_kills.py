@@ -57,7 +57,7 @@ def _strike(rig: LakeRig, kills: int) -> None:
             killed.kill()
         ends.append(killed.wait())
     assert -signal.SIGKILL in ends
-    assert lane(rig).wait(120) == 0
+    assert lane(rig).wait(240) == 0
     assert rig.seqnos() == [LAST]
     rig.open().own(2)
     assert rig.staged_files() == []

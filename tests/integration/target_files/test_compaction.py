@@ -90,7 +90,6 @@ def change_all(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=GATED)])
-@pytest.mark.timeout(240)
 def test_snapshots_and_the_feed_behind_them_are_the_source_s_rows(
     rig: Rig, tmp_path: Path, consistency: Consistency
 ) -> None:

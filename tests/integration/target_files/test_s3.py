@@ -37,7 +37,6 @@ def bucket() -> Iterator[str]:
 
 
 @gated
-@pytest.mark.timeout(120)
 def test_a_pipeline_feeds_a_bucket(bucket: str, source_dsn: str, ledger_dsn: str, tmp_path: Path) -> None:
     execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)")
     config = PipelineConfig(pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-_SECONDS = 60
+_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

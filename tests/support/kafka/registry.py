@@ -43,7 +43,7 @@ class _Answer(BaseHTTPRequestHandler):
         registry = self.server
         assert isinstance(registry, Registry)
         registry.asked.set()
-        registry.answers.wait(60)
+        registry.answers.wait(180)
         schema = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["schema"]
         with registry.lock:
             registry.subjects.add(unquote(self.path.split("/")[2]))

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,6 +25,7 @@ from airflow_parallel_apply.queue import (
 )
 from airflow_parallel_apply.queue.memory import DataDirectory, DataLimits, Disk, MemoryQueue, SegmentLimits
 from tests.support.queue_data import BY_HAND, put, values_in
+from tests.support.queue_service import until
 
 LEASE = timedelta(minutes=5)
 
@@ -53,7 +53,7 @@ class FaultyDisk:
             raise self.sync_error
         self.sync_count += 1
         if self.pause is not None:
-            assert self.pause.wait(30)
+            assert self.pause.wait(120)
         os.fdatasync(descriptor)
 
     @property
@@ -140,14 +140,14 @@ def test_one_sync_serves_all_that_wrote_meanwhile(faulty: tuple[MemoryQueue, Fau
     disk.sync_count = 0
     disk.pause = threading.Event()
     with ThreadPoolExecutor(4) as pool:
-        putting = [pool.submit(put, queue, value) for value in range(4)]
+        putting = [pool.submit(put, queue, 0)]
+        until(lambda: disk.sync_count == 1)
         # The first one syncs, and stands still; the others write meanwhile.
-        deadline = time.monotonic() + 30
-        while len(applied(queue)) < 4:
-            assert time.monotonic() < deadline
+        putting += [pool.submit(put, queue, value) for value in range(1, 4)]
+        until(lambda: len(applied(queue)) == 4)
         disk.pause.set()
         for done in putting:
-            done.result(timeout=30)
+            done.result(timeout=120)
     assert disk.sync_count == 2
 
 

@@ -67,11 +67,11 @@ def test_a_queue_that_somebody_holds_holds_up_no_other_one() -> None:
             assert engine.listing.queue_stats(exact=["free"])[0].size == 1
             return engine.claim_now(["free"], claimant="a", lease=LEASE)
 
-        claimed = pool.submit(work).result(timeout=30)
+        claimed = pool.submit(work).result(timeout=120)
         waiting = pool.submit(engine.modify, claimant="a", delete=[one.ref])
         assert not waiting.done()
     assert len(claimed) == 1
-    assert waiting.result(timeout=30) == ()
+    assert waiting.result(timeout=120) == ()
 
 
 def test_a_listing_lets_everybody_in_between_its_pages() -> None:
@@ -114,14 +114,14 @@ def test_a_queue_that_vanished_while_a_modify_waited_for_it_is_made_anew() -> No
         with old.lock:
             engine.task_queues.hold = slow
             putting = pool.submit(put, engine, "q")
-            assert looked_up.wait(30)
+            assert looked_up.wait(120)
             engine.task_queues.hold = hold
             # As a deletion of the last task ends, by whoever holds the lock.
             old.remove([last.task_id.int])
             engine.task_queues.forget([last.task_id.int])
             old.removed = True
             del engine.task_queues._by_name["q"]
-        (made,) = putting.result(timeout=30)
+        (made,) = putting.result(timeout=120)
     assert engine.task_queues.find("q") is not old
     assert list(engine.listing.tasks("q")) == [made]
 

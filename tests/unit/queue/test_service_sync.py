@@ -39,7 +39,7 @@ class Gate:
 
     def _sync(self, descriptor: int) -> None:
         self.entered.set()
-        assert self.opened.wait(30)
+        assert self.opened.wait(120)
         if self.error is not None:
             raise self.error
         os.fdatasync(descriptor)
@@ -55,13 +55,13 @@ def test_who_comes_while_a_sync_runs_is_told_by_the_next_one_all_together(tmp_pa
         gate = Gate(tmp_path)
         syncs = Syncs(gate.log)
         first = waiting(gate, syncs, 1)
-        assert await asyncio.to_thread(gate.entered.wait, 30)
+        assert await asyncio.to_thread(gate.entered.wait, 120)
         others = waiting(gate, syncs, 10)
         others[3].cancel()
         await asyncio.sleep(0)
         assert not any(one.done() for one in [*first, *others[:3], *others[4:]])
         gate.opened.set()
-        done, _ = await asyncio.wait([*first, *others], timeout=30)
+        done, _ = await asyncio.wait([*first, *others], timeout=120)
         assert len(done) == 11
         assert [one for one in done if one.cancelled()] == [others[3]]
         assert gate.sync_count == 2
@@ -78,11 +78,11 @@ def test_after_a_failed_sync_all_who_wait_are_told_and_so_is_who_comes_later(tmp
         gate = Gate(tmp_path)
         syncs = Syncs(gate.log)
         found = waiting(gate, syncs, 1)
-        assert await asyncio.to_thread(gate.entered.wait, 30)
+        assert await asyncio.to_thread(gate.entered.wait, 120)
         found += waiting(gate, syncs, 5)
         gate.error = OSError(errno.EIO, "Input/output error")
         gate.opened.set()
-        errors = await asyncio.wait_for(asyncio.gather(*found, return_exceptions=True), 30)
+        errors = await asyncio.wait_for(asyncio.gather(*found, return_exceptions=True), 120)
         assert [type(one) for one in errors] == [QueueUnavailable] * 6
         with pytest.raises(QueueUnavailable):
             await syncs.wait(6)

@@ -81,7 +81,7 @@ def test_every_workers_error_is_in_one() -> None:
     both = threading.Barrier(2)
 
     def fails(number: int) -> Iterator[int]:
-        both.wait(10)
+        both.wait(120)
         raise ValueError(f"worker {number}")
         yield 0
 
@@ -96,7 +96,7 @@ def test_errors_that_can_be_retried_together_can_be_retried() -> None:
     both = threading.Barrier(2)
 
     def fails() -> Iterator[int]:
-        both.wait(10)
+        both.wait(120)
         raise Unavailable("away")
         yield 0
 
@@ -108,7 +108,7 @@ def test_an_interrupt_is_not_hidden_among_errors() -> None:
     both = threading.Barrier(2)
 
     def fails(error: BaseException) -> Iterator[int]:
-        both.wait(10)
+        both.wait(120)
         raise error
         yield 0
 

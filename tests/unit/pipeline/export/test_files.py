@@ -174,7 +174,7 @@ def test_exports_side_by_side_commit_each_change_once(log_url: str, place: str) 
     together = threading.Barrier(4)
 
     def one(until: int) -> None:
-        together.wait(10)
+        together.wait(120)
         export(log_url, place, until_seqno=until)
 
     threads = [threading.Thread(target=one, args=[until]) for until in (1, 2, 4, 4)]

@@ -32,7 +32,7 @@ class Decoding:
 
     def __call__(self) -> pa.Table:
         self.count += 1
-        self.may_end.wait(10)
+        assert self.may_end.wait(120)
         return GROUP
 
 
