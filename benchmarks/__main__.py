@@ -150,9 +150,10 @@ def stores(
 
 @app.command()
 def mariadb(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Histories of `workloads`; uniform tpcb by default.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Histories of `workloads`; uniform by default.")] = None,
+    times: Annotated[
+        str, typer.Option(help="Sizes, comma-separated: so many times BENCH_WORKLOAD_CHANGES. The first, in all ways.")
+    ] = "2,8",
 ) -> None:
     """Catching up into MariaDB: its own replica with 0 to 8 threads, and ours. BENCH_WORKLOAD_CHANGES, _REPEATS."""
     from benchmarks.mariadb import measure_catch_ups, print_catch_ups
@@ -164,7 +165,8 @@ def mariadb(
         for found in measure_catch_ups(
             Path(directory),
             settings,
-            names or ["uniform", "tpcb"],
+            names or ["uniform"],
+            [int(time) for time in times.split(",")],
             lambda line: console.print(f"… {line}", highlight=False),
         ):
             print_catch_ups(console, found)

@@ -2,12 +2,14 @@
 
 Each begins stopped, with the whole history at hand: the replica in its relay log, ours in the log, captured and
 planned. The clock runs until the last transaction is committed. Replica and target have the same settings, and both
-sync each commit. Kinds take turns; each is compared with the source once.
+sync each commit. Kinds take turns; each is compared with the source once. Of a history's larger sizes, only the best
+replica and the best of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,13 +32,30 @@ _WARM_UPS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatchUp:
-    """One way to catch up with one history, and each of its measurements. `processor_seconds`: their median."""
+class Way:
+    """One way to catch up. `count`: of threads, or of channels."""
 
-    what: str
     is_ours: bool
-    seconds: tuple[float, ...]
+    count: int
+
+    def __str__(self) -> str:
+        if self.is_ours:
+            return f"ours from the log, {self.count} channel{'s' if self.count > 1 else ''}"
+        return f"MariaDB's replica, {self.count} parallel threads"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchUp:
+    """Each measurement of one way to catch up with one history. `processor_seconds`: their median."""
+
+    way: Way
+    all_seconds: tuple[float, ...]
     processor_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return median(self.all_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +65,33 @@ class CatchUps:
     history: str
     changes: int
     durability: tuple[str, str]
-    ways: tuple[CatchUp, ...]
+    found: tuple[CatchUp, ...]
+
+    def best(self, *, is_ours: bool) -> CatchUp:
+        """The fastest of a side."""
+        return min((one for one in self.found if one.way.is_ours == is_ours), key=lambda one: one.seconds)
 
 
 def measure_catch_ups(
-    directory: Path, settings: BenchSettings, names: Sequence[str], say: Callable[[str], None]
+    directory: Path, settings: BenchSettings, names: Sequence[str], times: Sequence[int], say: Callable[[str], None]
 ) -> list[CatchUps]:
-    """Each history by itself, BENCH_WORKLOAD_CHANGES changes of it, BENCH_REPEATS times."""
-    known = histories(settings.workload_changes)
+    """Each history by itself, so many times BENCH_WORKLOAD_CHANGES changes of it, BENCH_REPEATS times. Of all sizes but
+    the first, what was best there.
+    """
+    found = []
     with warm_spark(directory, max(CHANNELS)) as spark:
-        found = []
         for name in names:
-            say(f"{name}: {known[name].name}")
-            with build_mariadb_world(directory / name, known[name]) as world:
-                found.append(_measure(world, spark, settings.repeats, say))
-        return found
+            ways = [*(Way(is_ours=False, count=count) for count in THREADS)]
+            ways += [Way(is_ours=True, count=count) for count in CHANNELS]
+            for time in times:
+                history = histories(settings.workload_changes * time)[name]
+                say(f"{name}: {history.name}")
+                place = directory / f"{name}_{time}"
+                with build_mariadb_world(place, history) as world:
+                    found.append(_measure(world, spark, ways, settings.repeats, say))
+                shutil.rmtree(place, ignore_errors=True)
+                ways = [found[-1].best(is_ours=is_ours).way for is_ours in (False, True)]
+    return found
 
 
 def print_catch_ups(console: Console, found: CatchUps) -> None:
@@ -68,35 +99,37 @@ def print_catch_ups(console: Console, found: CatchUps) -> None:
     console.print(f"{found.history}: {found.changes:,} changes", highlight=False)
     for side, told in zip(("replica", "ours"), found.durability, strict=True):
         console.print(f"{side}: {told}", highlight=False)
-    best = min(median(way.seconds) for way in found.ways if not way.is_ours)
+    best = found.best(is_ours=False).seconds
     table = Table(box=None)
     for heading in ("what", "seconds", "changes/s", "× best replica", "cpu s", "all"):
         table.add_column(heading, justify="left" if heading in ("what", "all") else "right")
-    for way in found.ways:
-        seconds = median(way.seconds)
+    for one in found.found:
         table.add_row(
-            way.what,
-            f"{seconds:.2f}",
-            f"{found.changes / seconds:,.0f}",
-            f"{best / seconds:.2f}",
-            f"{way.processor_seconds:.2f}",
-            " ".join(f"{one:.2f}" for one in way.seconds),
+            str(one.way),
+            f"{one.seconds:.2f}",
+            f"{found.changes / one.seconds:,.0f}",
+            f"{best / one.seconds:.2f}",
+            f"{one.processor_seconds:.2f}",
+            " ".join(f"{seconds:.2f}" for seconds in one.all_seconds),
         )
     console.print(table)
 
 
-def _measure(world: MariaDbWorld, spark: SparkAccess, repeats: int, say: Callable[[str], None]) -> CatchUps:
-    ways: dict[str, Callable[[bool], tuple[float, float]]] = {
-        f"MariaDB's replica, {threads} parallel threads": partial(_replica, world, threads) for threads in THREADS
+def _measure(
+    world: MariaDbWorld, spark: SparkAccess, ways: Iterable[Way], repeats: int, say: Callable[[str], None]
+) -> CatchUps:
+    runs: dict[Way, Callable[[bool], tuple[float, float]]] = {
+        way: partial(_ours, world, spark, way.count) if way.is_ours else partial(_replica, world, way.count)
+        for way in ways
     }
-    ours = {_named(channels): partial(_ours, world, spark, channels) for channels in CHANNELS}
     for _ in range(_WARM_UPS):
         _ours(world, spark, 2, False)
-    found: dict[str, list[tuple[float, float]]] = {what: [] for what in (*ways, *ours)}
+    found: dict[Way, list[tuple[float, float]]] = {way: [] for way in runs}
     for repeat in range(repeats):
-        for what, way in (ways | ours).items():
-            found[what].append(way(repeat == 0))
-            say(f"{what}: {found[what][-1][0]:.2f} s, {found[what][-1][1]:.2f} of processors")
+        for way, run in runs.items():
+            seconds, spent = run(repeat == 0)
+            found[way].append((seconds, spent))
+            say(f"{way}: {seconds:.2f} s, {spent:.2f} of processors")
     with world.replica:
         of_replica = world.durability(world.replica)
     with world.target:
@@ -105,20 +138,15 @@ def _measure(world: MariaDbWorld, spark: SparkAccess, repeats: int, say: Callabl
         history=world.world.history.name,
         changes=world.world.history.changes,
         durability=(of_replica, of_ours),
-        ways=tuple(
+        found=tuple(
             CatchUp(
-                what=what,
-                is_ours=what in ours,
-                seconds=tuple(seconds for seconds, _ in measured),
+                way=way,
+                all_seconds=tuple(seconds for seconds, _ in measured),
                 processor_seconds=median(spent for _, spent in measured),
             )
-            for what, measured in found.items()
+            for way, measured in found.items()
         ),
     )
-
-
-def _named(channels: int) -> str:
-    return f"ours from the log, {channels} channel{'s' if channels > 1 else ''}"
 
 
 def _replica(world: MariaDbWorld, threads: int, is_checked: bool) -> tuple[float, float]:

@@ -1,8 +1,9 @@
 """One history for two that follow it into MariaDB: a replica of MariaDB's own, and ours.
 
 The history is written at PostgreSQL and captured. From the log it is written at a MariaDB primary as well: the same
-transactions in the same order, each change a statement of its own, so that the primary's binary log (ROW) has the same
-row changes. Replica and target begin each measurement with a copy of the same data directory, made before the history.
+transactions in the same order, so that the primary's binary log (ROW) has the same row changes, and one event for the
+rows that one statement changed. Replica and target begin each measurement with a copy of the same data directory, made
+before the history.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ REPLICA: Final[Mapping[str, str]] = {
     "relay_log": "relay",
     "skip_slave_start": "ON",
     "slave_parallel_mode": "optimistic",
+    # Room for its threads to run ahead: the default is 128 kB.
+    "slave_parallel_max_queued": "16M",
 }
 
 

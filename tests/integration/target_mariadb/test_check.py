@@ -23,6 +23,7 @@ SOURCE = [
     "CREATE TABLE lacks (id integer PRIMARY KEY, v text)",
     "CREATE TABLE elsewhere (id integer PRIMARY KEY)",
     "CREATE TABLE triggered (id integer PRIMARY KEY)",
+    "CREATE TABLE touched (at timestamptz PRIMARY KEY, v integer)",
 ]
 TARGET = [
     "CREATE TABLE good (id int PRIMARY KEY, v longtext, more int DEFAULT 7)",
@@ -34,6 +35,7 @@ TARGET = [
     "CREATE TABLE wide (id int PRIMARY KEY, made longtext GENERATED ALWAYS AS ('x') VIRTUAL, own int NOT NULL)",
     "CREATE TABLE lacks (id int, v longtext, PRIMARY KEY (id, v(10)))",
     "CREATE TABLE elsewhere (id int PRIMARY KEY) ENGINE = MyISAM",
+    "CREATE TABLE touched (at timestamp(6) DEFAULT '2001-01-01' ON UPDATE CURRENT_TIMESTAMP(6) PRIMARY KEY, v int)",
     "CREATE TABLE triggered (id int PRIMARY KEY)",
     "CREATE TRIGGER acts BEFORE INSERT ON triggered FOR EACH ROW SET NEW.id = NEW.id + 1",
 ]
@@ -46,6 +48,7 @@ REFUSED = {
     "public.lacks": {None},
     "public.elsewhere": {None},
     "public.triggered": {None},
+    "public.touched": {"at"},
 }
 
 
@@ -72,6 +75,16 @@ def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:
     assert {finding.where for finding in _errors(maria)} == {"public.odd"}
     maria.rig.write("DROP TABLE odd")
     assert maria.rig.prepare()
+
+
+def test_a_column_that_may_have_been_renamed_is_not_proposed_to_be_added(maria: MariaDbRig) -> None:
+    maria.make(
+        ["CREATE TABLE t (id integer PRIMARY KEY, new text)"], ["CREATE TABLE t (id int PRIMARY KEY, old longtext)"]
+    )
+    (found,) = _errors(maria)
+    assert (found.column, found.fix) == ("new", ())
+    assert "RENAME COLUMN `old` TO `new`" in found.note
+    assert "ADD COLUMN `new` longtext" in found.note
 
 
 def test_rows_that_are_there_already_are_refused_with_start_empty(maria: MariaDbRig) -> None:

@@ -68,6 +68,33 @@ def test_a_value_that_the_target_lacks_is_refused_by_table_column_and_key(maria:
     assert maria.read("SELECT id FROM v") == []
 
 
+@pytest.mark.parametrize("channels", [1, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "column",
+    ["n int AUTO_INCREMENT UNIQUE", "at timestamp(6) NOT NULL", "at timestamp(6) NOT NULL DEFAULT '2001-01-01'"],
+)
+def test_null_that_the_server_would_make_another_value_of_is_refused(
+    maria: MariaDbRig, column: str, channels: int
+) -> None:
+    name = column.split(maxsplit=1)[0]
+    maria.make(
+        [f"CREATE TABLE v (id integer PRIMARY KEY, {name} {'integer' if name == 'n' else 'timestamptz'})"],
+        [f"CREATE TABLE v (id int PRIMARY KEY, {column})"],
+    )
+    rig = maria.rig.having(channels=channels, lanes=1)
+    rig.prepare()
+    value = "7" if name == "n" else "'2024-05-06 07:08:09+00'"
+    rig.write(f"INSERT INTO v VALUES (1, {value}), (2, {value.replace('7', '8')})", "DELETE FROM v WHERE id = 2")
+    rig.run("first")
+    rig.write("INSERT INTO v (id) VALUES (40)")
+    with pytest.raises(TargetError, match=rf"NULL .*id=40\).*table public.v, column {name}"):
+        rig.run("second")
+    assert maria.read("SELECT id FROM v") == [("1",)]
+    maria.server.run(f"ALTER TABLE v MODIFY {name} {'int' if name == 'n' else 'timestamp(6)'} NULL", database="test")
+    rig.run("second")
+    maria.require_equal(f"SELECT id, {name} IS NULL FROM v", at_source=f"SELECT id, ({name} IS NULL)::integer FROM v")
+
+
 def test_a_column_of_text_takes_any_value_as_the_sources_text(maria: MariaDbRig) -> None:
     columns = {f"c{number}": name for number, name in enumerate(REFUSED)}
     maria.make(

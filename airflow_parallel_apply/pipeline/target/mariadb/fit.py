@@ -56,13 +56,7 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
     for column in relation.columns:
         found = table.columns.get(column.name)
         if found is None:
-            yield _about(
-                where,
-                column.name,
-                "is missing at the target",
-                f"ADD COLUMN {shown(column.name)} {proposed_type(column)}",
-                name,
-            )
+            yield _lacking(table, column, name)
             continue
         try:
             form_of(column, found)
@@ -85,6 +79,22 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
             f"ALTER TABLE {name} ADD UNIQUE ({listed})",
         )
     yield from _trigger_findings(session, table)
+
+
+def _lacking(table: TargetTable, column: Column, name: str) -> Finding:
+    """A column that only the source has: where only the target has another one, the source may have renamed that."""
+    sent = {one.name for one in table.relation.columns}
+    surplus = [one.name for one in table.columns.values() if one.name not in sent and not one.is_generated]
+    adding = f"ADD COLUMN {shown(column.name)} {proposed_type(column)}"
+    found = _about(table.relation.name, column.name, "is missing at the target", adding, name)
+    if not surplus:
+        return found
+    renaming = f"RENAME COLUMN {shown(surplus[0])} TO {shown(column.name)}"
+    note = (
+        f"The target alone has {', '.join(surplus)}. If the source renamed that column: ALTER TABLE {name} {renaming}. "
+        f"If {column.name} is a new one: ALTER TABLE {name} {adding}."
+    )
+    return replace(found, fix=(), note=note)
 
 
 def _unfit(where: str, column: Column, found: TargetColumn, error: Refused, name: str) -> Finding:

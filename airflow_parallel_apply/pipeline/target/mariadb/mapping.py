@@ -52,11 +52,13 @@ PATTERNS: Final = {
 class Form:
     """How a column's texts become the target's values. `pattern`: of all texts that have one; empty: the server tells.
     `loading`: in LOAD DATA, made of the text `{}`; empty: the text itself. `value`: what the driver sends.
+    `takes_null`: False where the server would store something else for NULL, and not warn of it.
     """
 
     value: Callable[[str], object] = str
     loading: str = ""
     pattern: str = ""
+    takes_null: bool = True
 
 
 class Refused(ValueError):  # a finding about a column, which callers handle
@@ -103,8 +105,17 @@ def form_of(column: Column, found: TargetColumn) -> Form:
         raise Refused("is part of the key, and would compare its texts otherwise than the source", wanted)
     if not _holds(column, found):
         raise Refused(f"is {found.full_type} here, which does not hold every value of the source's", wanted)
+    if column.key and found.is_touched:
+        raise Refused("is part of the key, and changes by itself when its row is updated", wanted)
     form = _FORMS[column.value.kind]
-    return Form(value=form.value, loading=form.loading, pattern=PATTERNS.get(column.value.kind, ""))
+    # NULL would be the time of the write, or the next number.
+    is_filled = found.is_numbered or (found.type == "timestamp" and not found.is_nullable)
+    return Form(
+        value=form.value,
+        loading=form.loading,
+        pattern=PATTERNS.get(column.value.kind, ""),
+        takes_null=not is_filled,
+    )
 
 
 def proposed_type(column: Column) -> str:

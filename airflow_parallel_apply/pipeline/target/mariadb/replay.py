@@ -130,16 +130,18 @@ class _Writer:
 
     def _value(self, index: int, text: str | None) -> object:
         """The driver's value of a text. Errors: `TargetError`."""
-        if text is None:
-            return None
         form: Form = self._forms[index]
-        if form.pattern and not re.fullmatch(form.pattern, text):
+        if text is None and form.takes_null:
+            return None
+        if text is None or (form.pattern and not re.fullmatch(form.pattern, text)):
             raise TargetError(
-                "the target does not take a value as it is: it has no such value",
+                "the target does not take a value as it is: it has no such value"
+                if text is not None
+                else "the target takes NULL for another value",
                 table=self._relation.name,
                 column=self._relation.columns[index].name,
                 values=text,
-                hint="Change the value at the source; or make the target's column one of text.",
+                hint="Change the value at the source; or make the target's column one of text, or one that takes NULL.",
             )
         return form.value(text)
 

@@ -25,12 +25,16 @@ _ENCODERS: Final = {kind: convert for kind, convert in conversions.items() if no
 
 _SETTINGS: Final = (
     # Whatever the server is set to: a value is stored as it is, or refused, or warned of, which refuses it here.
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION'",
-    "SET SESSION time_zone = '+00:00', sql_notes = 1, unique_checks = 1, sql_safe_updates = 0,"
-    f" innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}",
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00',"
+    " sql_notes = 1, max_error_count = 64, unique_checks = 1,"
     # As the server's own replica does: what a foreign key did at the source is in the log.
-    "SET SESSION foreign_key_checks = 0",
+    " foreign_key_checks = 0,"
+    # No limit of the server's cuts rows off, or ends a statement that takes long.
+    " sql_safe_updates = 0, sql_big_selects = 1, sql_select_limit = 18446744073709551615, completion_type = 0,"
+    " /*M! max_statement_time = 0, */"
+    f" innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SET SESSION TRANSACTION READ WRITE",
 )
 
 

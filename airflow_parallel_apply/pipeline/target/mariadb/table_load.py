@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from airflow_parallel_apply.pipeline.apply.net_changes import NetChanges
+from airflow_parallel_apply.pipeline.apply.net_changes import DELETE, NetChanges
 from airflow_parallel_apply.pipeline.apply.relation_load import RelationLoad
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -111,22 +111,25 @@ class TableLoad(RelationLoad):
 
     def _require_like(self, changes: NetChanges) -> None:
         """Require texts to be of values that the target has. Errors: `TargetError`."""
-        patterns = [(index, form.pattern) for index, form in enumerate(self._forms or ()) if form.pattern]
-        if not patterns:
+        forms = [(index, form) for index, form in enumerate(self._forms or ()) if form.pattern or not form.takes_null]
+        if not forms:
             return
         values = lists(changes.values)
-        for index, pattern in patterns:
+        for index, form in forms:
             texts = pc.list_element(values, index)
-            is_like = pc.match_substring_regex(texts, f"^{pattern}$")
-            if not pc.all(is_like, min_count=0).as_py():
-                place = pc.index(is_like, False).as_py()
-                raise self._at(
-                    changes,
-                    place,
-                    "the target has no such value",
-                    column=self._relation.columns[index].name,
-                    value=texts[place].as_py(),
-                )
+            if form.pattern:
+                self._require(pc.match_substring_regex(texts, f"^{form.pattern}$"), changes, index, texts)
+            if not form.takes_null and texts.null_count:
+                # Of a deletion only the key is told.
+                self._require(pc.or_(texts.is_valid(), pa.array(changes.operations == DELETE)), changes, index, texts)
+
+    def _require(self, is_like: pa.BooleanArray, changes: NetChanges, index: int, texts: pa.StringArray) -> None:
+        if pc.all(is_like, min_count=0).as_py():
+            return
+        place = pc.index(is_like, False).as_py()
+        column, value = self._relation.columns[index].name, texts[place].as_py()
+        message = "the target has no such value" if value is not None else "the target takes NULL for another value"
+        raise self._at(changes, place, message, column=column, value=value)
 
     def _refused(self, warnings: list[str]) -> TargetError:
         """The error for the first row that the server warned of."""

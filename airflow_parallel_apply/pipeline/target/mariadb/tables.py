@@ -27,6 +27,10 @@ class TargetColumn:
     is_nullable: bool
     has_default: bool
     is_generated: bool
+    is_numbered: bool = False
+    """AUTO_INCREMENT: NULL becomes a number."""
+    is_touched: bool = False
+    """ON UPDATE CURRENT_TIMESTAMP: an update that does not set it changes it."""
 
     @property
     def plain_type(self) -> str:
@@ -43,7 +47,7 @@ class TargetColumn:
 class TargetTable:
     """A table of the target, for one definition of the source's. `unique_keys`: the columns of each unique index; an
     index over beginnings of values, which may be equal where the values are not, has its columns' names and is one of
-    `by_prefix`.
+    `by_prefix`. `has_one_index`: whatever it is over.
     """
 
     relation: Relation
@@ -53,6 +57,7 @@ class TargetTable:
     columns: dict[str, TargetColumn]
     unique_keys: tuple[tuple[str, ...], ...]
     by_prefix: frozenset[tuple[str, ...]] = frozenset()
+    has_one_index: bool = False
 
     @property
     def quoted(self) -> str:
@@ -86,12 +91,15 @@ def find_table(session: Session, relation: Relation) -> TargetTable | None:
     if engine is None:
         return None
     unique: dict[str, list[str]] = {}
-    by_prefix = set()
-    for index, column, part in session.rows(
-        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+    indexes, by_prefix = set(), set()
+    for index, is_unique, column, part in session.rows(
+        "SELECT INDEX_NAME, NON_UNIQUE = 0, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX",
         place,
     ):
+        indexes.add(index)
+        if not is_unique:
+            continue
         unique.setdefault(index, []).append(column)
         if part is not None:
             by_prefix.add(index)
@@ -103,6 +111,7 @@ def find_table(session: Session, relation: Relation) -> TargetTable | None:
         columns={column.name: column for column in _columns(session, place)},
         unique_keys=tuple(tuple(columns) for columns in unique.values()),
         by_prefix=frozenset(tuple(unique[index]) for index in by_prefix),
+        has_one_index=len(indexes) == 1,
     )
 
 
@@ -140,6 +149,8 @@ def _columns(session: Session, place: Sequence[str]) -> list[TargetColumn]:
             is_nullable=nullable == "YES",
             has_default=default is not None or "AUTO_INCREMENT" in extra,
             is_generated="GENERATED" in extra or "PERSISTENT" in extra,
+            is_numbered="AUTO_INCREMENT" in extra,
+            is_touched="ON UPDATE" in extra,
         )
         for name, word, full, charset, collation, precision, scale, fraction, nullable, default, extra in session.rows(
             "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, NUMERIC_PRECISION,"
