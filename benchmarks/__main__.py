@@ -173,6 +173,19 @@ def mariadb(
 
 
 @app.command()
+def kafka() -> None:
+    """Sending a history into topics: ours with 1 and 2 channels, and a plain producer. BENCH_WORKLOAD_CHANGES, …"""
+    from benchmarks.kafka import measure_kafka, print_kafka
+    from benchmarks.settings import BenchSettings
+
+    console = Console(width=160)
+    settings = BenchSettings.from_environment(os.environ)
+    with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
+        found = measure_kafka(Path(directory), settings, lambda line: console.print(f"… {line}", highlight=False))
+    print_kafka(console, found)
+
+
+@app.command()
 def encode(
     rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_000_000,
     spark: Annotated[bool, typer.Option(help="Measure Spark's own writers, too.")] = True,

@@ -40,6 +40,8 @@ CHANGES_IN_ALL = int(os.environ.get("TARGET_KILLS_CHANGES") or 600_000)
 MOMENTS = int(os.environ.get("TARGET_KILLS_MOMENTS") or 20)
 FIRST_DELAY_SECONDS = 5.0
 ZOMBIE_TRANSACTIONS = 400
+LANE_SECONDS = 900
+"""A moment's changes, on a machine that does other things, too."""
 
 
 class Victim(StrEnum):
@@ -201,7 +203,7 @@ def _struck_run(
         case Victim.TARGET:
             hunted.crash()
     for lane in lanes:
-        lane.wait()
+        lane.wait(LANE_SECONDS)
     try:
         scene.close(opened)
         green = "green at first"

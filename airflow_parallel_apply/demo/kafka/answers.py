@@ -15,6 +15,7 @@ _VERSIONS: Final = {0: (3, 7), 1: (4, 4), 2: (1, 2), 3: (1, 4), 10: (0, 1), 18: 
     22: (0, 1),
     24: (0, 0),
     26: (0, 1),
+    32: (1, 1),
 }
 """Lowest and highest version of each request that is answered."""
 
@@ -23,6 +24,8 @@ _UNSUPPORTED_VERSION: Final = 35
 _COMMITTED_ONLY: Final = 1
 _EARLIEST: Final = -2
 _NODE: Final = 1
+_OF_TOPIC: Final = 1
+"""A setting that a topic has of its own."""
 _CLUSTER: Final = "parallel_apply_demo"
 
 
@@ -43,6 +46,7 @@ class Answers:
             22: self._init_producer,
             24: self._add_partitions,
             26: self._end_transaction,
+            32: self._describe_settings,
         }
 
     def of(self, key: int, version: int, request: Request) -> bytes | None:
@@ -93,7 +97,7 @@ class Answers:
     def _records(self, topic: str, number: int, offset: int, most: int, committed_only: bool) -> tuple[int, bytes]:
         """The size of what is given, or of an error, and the answer."""
         partition = self._state.find(topic, number)
-        if partition is None or not 0 <= offset <= partition.end:
+        if partition is None or not partition.removed <= offset <= partition.end:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if partition is None else Code.OFFSET_OUT_OF_RANGE
             return 1, numbers("ihqqi", number, code, -1, -1, 0) + content(b"")
         end = partition.stable_end if committed_only else partition.end
@@ -124,7 +128,7 @@ class Answers:
             if found is None:
                 return numbers("ihqq", number, Code.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
             last = found.stable_end if committed_only else found.end
-            return numbers("ihqq", number, 0, -1, 0 if timestamp == _EARLIEST else last)
+            return numbers("ihqq", number, 0, -1, found.removed if timestamp == _EARLIEST else last)
 
         found = self._topics(request, partition)
         return (numbers("i", 0) if version >= 2 else b"") + found
@@ -162,8 +166,8 @@ class Answers:
             name, partitions = request.text(), request.number("i")
             request.number("h")
             request.array(lambda: (request.number("i"), request.array(lambda: request.number("i"))))
-            request.array(lambda: (request.text(), request.text()))
-            code = self._state.create(name, partitions)
+            settings = request.array(lambda: (request.text(), request.text()))
+            code = self._state.create(name, partitions, dict(settings or ()))
             return text(name) + numbers("h", code) + (text(None) if version else b"")
 
         found = array(request.array(topic) or ())
@@ -197,6 +201,19 @@ class Answers:
         transactional_id, producer, epoch = request.text(), request.number("q"), request.number("h")
         code = self._state.end(transactional_id, producer, epoch, committed=bool(request.number("b")))
         return numbers("ih", 0, code)
+
+    def _describe_settings(self, _version: int, request: Request) -> bytes:
+        def resource() -> bytes:
+            kind, name = request.number("b"), request.text()
+            request.array(request.text)
+            settings = [
+                text(key) + text(value) + numbers("bbb", 0, _OF_TOPIC, 0) + array(())
+                for key, value in self._state.settings.get(name, {}).items()
+            ]
+            code = Code.NONE if name in self._state.topics else Code.UNKNOWN_TOPIC_OR_PARTITION
+            return numbers("h", code) + text(None) + numbers("b", kind) + text(name) + array(settings)
+
+        return numbers("i", 0) + array(request.array(resource) or ())
 
     @staticmethod
     def _topics(request: Request, partition: Callable[[str], bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -36,11 +37,13 @@ class Partition:
     """The first offset of each producer's transaction under way."""
     sequences: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Epoch, next sequence and last offset of each producer."""
+    removed: int = 0
+    """The offset behind what was removed from the beginning."""
 
     @property
     def end(self) -> int:
         """The next offset."""
-        return self.log[-1].end if self.log else 0
+        return self.log[-1].end if self.log else self.removed
 
     @property
     def stable_end(self) -> int:
@@ -63,17 +66,20 @@ class State:
     def __init__(self, *, default_partitions: int = 4) -> None:
         self.changed = threading.Condition()
         self.topics: dict[str, list[Partition]] = {}
+        self.settings: dict[str, dict[str, str]] = {}
+        """By topic, as they were given when it was made."""
         self._default_partitions = default_partitions
         self._by_id: dict[str, Transaction] = {}
         self._producers = 1000
 
-    def create(self, topic: str, partitions: int) -> Code:
+    def create(self, topic: str, partitions: int, settings: Mapping[str, str] | None = None) -> Code:
         """Make a topic; of -1 partitions: as many as usual."""
         with self.changed:
             if topic in self.topics:
                 return Code.TOPIC_ALREADY_EXISTS
             count = partitions if partitions > 0 else self._default_partitions
             self.topics[topic] = [Partition() for _ in range(count)]
+            self.settings[topic] = {"cleanup.policy": "delete", **(settings or {})}
         return Code.NONE
 
     def delete(self, topic: str) -> Code:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -204,6 +205,21 @@ def test_check_refuses_by_name_what_topics_cannot_hold(
         rig.prepare()
 
 
+@pytest.mark.long
+def test_a_keys_text_is_chosen_before_its_first_message(make_rig: Make) -> None:
+    rig = make_rig("CREATE TABLE t (id integer, at timestamp, d date, v text, PRIMARY KEY (id, at, d))")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, '2026-01-01', '2026-01-01', 'a')")
+    rig.run()
+    same = replace(rig, target_dsn=f"{rig.target_dsn}&text_columns=public.t.d,public.t.v")
+    rig.write("UPDATE t SET v = 'b'")
+    same.run()
+    assert same.comparison().equal
+    other = replace(rig, target_dsn=f"{rig.target_dsn}&text_columns=public.t.id,public.t.at,public.t.d")
+    with pytest.raises(ParallelApplyError, match=r"table public\.t has messages whose key does not have id, at as"):
+        other.run()
+
+
 def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE).having(start=Start.COPY, epoch_max_changes=50)
     change(rig)
@@ -219,3 +235,14 @@ def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaB
     assert operations[-1] == "insert"
     again = check_pipeline(rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2").config, rig.source, rig.target)
     assert any("has a topic feed.public.t that is not empty" in finding.what for finding in again.findings)
+
+
+def test_check_refuses_a_positions_topic_that_forgets(make_rig: Make, broker: KafkaBroker) -> None:
+    rig = make_rig(TABLE)
+    broker.state.create("feed._positions.demo", 257, {"cleanup.policy": "compact,delete"})
+    found = errors(check_pipeline(rig.config, rig.source, rig.target).findings)
+    assert [(finding.where, "cleanup.policy=compact,delete" in finding.what) for finding in found] == [
+        ("feed._positions.demo", True)
+    ]
+    broker.state.settings["feed._positions.demo"]["cleanup.policy"] = "compact"
+    assert not errors(check_pipeline(rig.config, rig.source, rig.target).findings)

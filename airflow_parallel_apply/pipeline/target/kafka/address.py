@@ -31,6 +31,8 @@ _FIXED: Final = frozenset(
 )
 _POSITIONS: Final = "_positions"
 _EXPORTS: Final = "_exports"
+TRANSACTION_MS: Final = 300_000
+"""How long a transaction may be open before the broker aborts it, unless the address says otherwise."""
 
 
 class MessageFormat(StrEnum):
@@ -98,6 +100,11 @@ class KafkaAddress:
     def client_options(self) -> dict[str, Any]:
         """The options that every client of librdkafka is made with."""
         return {"bootstrap.servers": self.servers, **dict(self.client)}
+
+    @property
+    def transaction_ms(self) -> int:
+        """How long a transaction may be open before the broker aborts it."""
+        return int(dict(self.client).get("transaction.timeout.ms", TRANSACTION_MS))
 
     @property
     def positions_prefix(self) -> str:

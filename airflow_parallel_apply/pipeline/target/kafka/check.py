@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind, ValueType
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
-from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, PartitionBy
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat, PartitionBy
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
 from airflow_parallel_apply.pipeline.target.kafka.messages import table_messages
 from airflow_parallel_apply.pipeline.target.kafka.positions import PARTITIONS
+from airflow_parallel_apply.pipeline.target.kafka.records import read_to_end
+from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
 _finding: Final = partial(new_finding, Side.TARGET)
 
 
-def findings(
-    address: KafkaAddress, pipeline: str, expected: Expectation, counts: Mapping[str, int]
-) -> Iterator[Finding]:
-    """Compare topics with an expectation. `counts`: partitions by topic. Errors: librdkafka's own."""
+def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics: Topics) -> Iterator[Finding]:
+    """Compare topics with an expectation. Errors: librdkafka's own."""
+    counts = topics.counts()
     positions = address.positions_topic(pipeline)
     if 0 < counts.get(positions, 0) < 1 + expected.channels:
         yield _finding(
@@ -29,6 +33,13 @@ def findings(
             f"topic {positions} has {counts[positions]} partitions, and {expected.channels} channels need "
             f"{1 + expected.channels}",
             note=f"Delete the topic before the first run: the target makes it, with {PARTITIONS} partitions.",
+        )
+    policy = topics.cleanup_policy(positions) if positions in counts else None
+    if policy not in (None, "compact"):
+        yield _finding(
+            positions,
+            f"topic {positions} has cleanup.policy={policy}, by which brokers remove positions of an idle pipeline",
+            note=f"kafka-configs.sh --alter --topic '{positions}' --add-config cleanup.policy=compact",
         )
     unbegun = {relation.name for relation in (expected.tables if expected.are_empty else expected.unbegun)}
     for relation in expected.tables:
@@ -44,6 +55,12 @@ def findings(
             )
         elif relation.name in unbegun and _has_messages(address, topic, counts[topic]):
             yield _table(relation, f"has a topic {topic} that is not empty")
+        elif names := _retyped(address, relation, counts[topic]):
+            yield _table(
+                relation,
+                f"has messages whose key does not have {', '.join(names)} as the source's text, as text_columns "
+                "asks for: a row would have two keys (take it out again, or begin anew with topics of another prefix)",
+            )
 
 
 def _table(relation: Relation, trouble: str) -> Finding:
@@ -73,6 +90,35 @@ def _troubles(address: KafkaAddress, relation: Relation, channels: int, counts: 
         table_messages(address, relation, schema_id=lambda subject, schema: 0)  # noqa: ARG005  # nothing is registered
     except ParallelApplyError as error:
         yield f"cannot be encoded: {error.message}"
+
+
+def _retyped(address: KafkaAddress, relation: Relation, count: int) -> list[str]:
+    """Columns of a table's key that are to keep the source's text, and do not in the messages that are there. A schema
+    registry refuses such a change by itself.
+    """
+    texts = address.texts(relation.name)
+    key = [relation.columns[index] for index in relation.key_indexes if relation.columns[index].name in texts]
+    sent = _first_key(address, address.topic(relation.name), count) if key else None
+    if sent is None or address.format is MessageFormat.AVRO:
+        return []
+    values = json.loads(sent)
+    known = [column for column in key if column.name in values]
+    return [column.name for column in known if not _is_source_text(values[column.name], column.value)]
+
+
+def _is_source_text(value: object, of: ValueType) -> bool:
+    if not isinstance(value, str):
+        return False
+    if of.kind is ValueKind.BYTES:
+        return value.startswith("\\x")
+    return of.kind not in (ValueKind.TIMESTAMP, ValueKind.INSTANT) or "T" not in value
+
+
+def _first_key(address: KafkaAddress, topic: str, count: int) -> bytes | None:
+    """The key of the first message of a topic that has one."""
+    with closing(make_consumer(address)) as consumer:
+        found = read_to_end(consumer, topic, dict.fromkeys(range(count), 0))
+        return next((message.key() for message in found if message.key() is not None), None)
 
 
 def _has_messages(address: KafkaAddress, topic: str, count: int) -> bool:

@@ -35,8 +35,8 @@ STAGED: Final = pa.schema(
 """One message a row, in (seqno, fragno) order."""
 
 _KEY_CHANGES: Final = (
-    " One is of the key, and its messages then have another key than those before: begin the topic anew, or its "
-    "consumers take one row for two."
+    " One is of the key, whose messages then have another key than those before, unless it is a date: that is refused, "
+    "and takes topics of another prefix, and a pipeline that begins anew."
 )
 _ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
 _FORMATS: Final = {MessageFormat.JSON: Format.JSON, MessageFormat.DEBEZIUM: Format.DEBEZIUM}

@@ -13,7 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, PlanError, Unavailable
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    OwnershipLost,
+    PlanError,
+    TargetError,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
@@ -147,8 +153,10 @@ class Ownership:
             self._positions.write(all_, [replace(at, generation=head.generation) for at in found])
 
     def fence_all(self) -> None:
-        """End all holders."""
-        head = self._positions.head()
+        """End all holders, as far as they are known."""
+        head = None
+        with suppress(TargetError):
+            head = self._positions.head()
         fence(self._address, self._ids(0 if head is None else head.channels))
 
     def _id(self, channel: int | None) -> str:

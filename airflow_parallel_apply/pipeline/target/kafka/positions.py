@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
+from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
@@ -40,7 +41,9 @@ class Head:
 
 
 class Positions:
-    """Reads and writes them. Not thread-safe. Errors: librdkafka's own; `Unavailable`."""
+    """Reads and writes them. Not thread-safe. Errors: librdkafka's own; `Unavailable`; `TargetError` where records were
+    removed.
+    """
 
     def __init__(self, address: KafkaAddress, pipeline: str) -> None:
         self._address = address
@@ -96,6 +99,9 @@ class Positions:
             found |= self._scan(starts)
             wanted = {place for place in wanted - found.keys() if starts[place] > ends[place][0]}
             back *= _FURTHER
+        for place, (low, _) in ends.items():
+            if low > 0 and place not in found:
+                raise _removed(self.topic, place)
         return found
 
     def _exists(self, place: int) -> bool:
@@ -108,6 +114,15 @@ class Positions:
             message.partition(): json.loads(message.value())
             for message in read_to_end(self._consumer, self.topic, starts)
         }
+
+
+def _removed(topic: str, place: int) -> TargetError:
+    return TargetError(
+        f"partition {place} of topic {topic} had records, and the last one was removed",
+        op="read positions",
+        hint="Compaction keeps it, retention does not: the topic's cleanup.policy must be compact alone. What was sent "
+        "is known no more: drop the pipeline, and begin anew with topics of another prefix.",
+    )
 
 
 def _unknown(kafka: Any) -> tuple[int, ...]:

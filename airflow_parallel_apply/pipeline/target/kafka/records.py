@@ -28,6 +28,7 @@ def read_to_end(consumer: Any, topic: str, starts: Mapping[int, int]) -> Iterato
         error = None if message is None else message.error()
         if message is not None and error is None:
             yield message
+            deadline = time.monotonic() + PATIENCE_SECONDS
         elif error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:
             left.discard(message.partition())
         elif error is not None and not error.retriable():

@@ -12,7 +12,7 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.errors import TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, PartitionBy
-from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, TOO_LARGE, library
+from airflow_parallel_apply.pipeline.target.kafka.client import AWAY, PATIENCE_SECONDS, TOO_LARGE, library
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message
 from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
@@ -26,12 +26,12 @@ _FLUSH_SECONDS: Final = 1.0
 @contextmanager
 def transaction(producer: Any) -> Iterator[None]:
     """Commit what is sent inside, all or nothing. Errors: librdkafka's own; one that says nothing of the outcome leaves
-    it to the next holder of the producer's id, whose take ends the transaction.
+    it to the next holder of the producer's id, whose take ends the transaction. `Unavailable`.
     """
     producer.begin_transaction()
     try:
         yield
-        producer.commit_transaction(PATIENCE_SECONDS)
+        finished(producer)
     except BaseException:
         with suppress(library().KafkaException):
             producer.abort_transaction(PATIENCE_SECONDS)
@@ -60,7 +60,7 @@ def finished(producer: Any) -> None:
         if still < left:
             since = time.monotonic()
         elif time.monotonic() - since > PATIENCE_SECONDS:
-            raise Unavailable(f"{still} messages are not taken by the brokers", op="commit")
+            raise Unavailable(f"{still} messages are not taken by the brokers", op="commit", hint=AWAY)
         left = still
     producer.commit_transaction(PATIENCE_SECONDS)
 
@@ -76,7 +76,6 @@ class Sender:
     def send(self, producer: Any, messages: Iterable[Message]) -> None:
         """Hand all messages to the producer, in their order. Errors: librdkafka's own."""
         for number, message in enumerate(messages):
-            count = self._count(message.topic)
             headers = [
                 ("seqno", b"%d" % message.order[0]),
                 ("fragno", b"%d" % message.order[1]),
@@ -84,24 +83,27 @@ class Sender:
                 ("commit_time", message.commit_time.encode()),
             ]
             options = {"timestamp": _millis(message.commit_time), "headers": headers}
-            # Whoever reads a partition learns that its rows are gone.
-            places = range(count) if message.operation == "truncate" else [self._partition(message, count)]
-            for place in places:
+            for place in self._places(producer, message):
                 produce(producer, message.topic, message.value, message.key, place, options)
                 if message.operation == "delete" and self._address.tombstones:
                     produce(producer, message.topic, None, message.key, place, options)
             if number % _POLL_EVERY == 0:
                 producer.poll(0)
 
-    def _count(self, topic: str) -> int:
-        return self._topics.ensure(topic, partitions=self._address.partitions, is_compacted=self._address.tombstones)
-
-    def _partition(self, message: Message, count: int) -> int:
+    def _places(self, producer: Any, message: Message) -> Iterable[int]:
+        """The partitions that a message goes to."""
+        count = self._topics.ensure(
+            message.topic, partitions=self._address.partitions, is_compacted=self._address.tombstones
+        )
+        if message.operation == "truncate":
+            # Whoever reads a partition learns that its rows are gone, also in one that was added since.
+            known = producer.list_topics(message.topic, timeout=PATIENCE_SECONDS).topics[message.topic]
+            return list(known.partitions)
         if self._address.partition_by is PartitionBy.CHANNEL:
-            return message.bucket * self._channels // BUCKET_COUNT % count
+            return [message.bucket * self._channels // BUCKET_COUNT % count]
         if message.key is None:
-            return message.bucket * count // BUCKET_COUNT
-        return BY_KEY
+            return [message.bucket * count // BUCKET_COUNT]
+        return [BY_KEY]
 
 
 def produce(
@@ -126,8 +128,8 @@ def produce(
                     hint=TOO_LARGE,
                 ) from error
             if code in (kafka.KafkaError._FATAL, kafka.KafkaError._STATE):
-                # The transaction failed before, out of sight; only ending it tells why.
-                producer.abort_transaction(PATIENCE_SECONDS)
+                # The transaction failed before, out of sight. Another one is not begun beside it: the error says why.
+                producer.begin_transaction()
             raise
 
 

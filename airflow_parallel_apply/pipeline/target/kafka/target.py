@@ -87,7 +87,7 @@ class KafkaTarget:
 
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         with self._errors("check"):
-            return tuple(findings(self._address, self._pipeline, expected, self._topics.counts()))
+            return tuple(findings(self._address, self._pipeline, expected, self._topics))
 
     def branch_findings(self, branches: int) -> tuple[Finding, ...]:  # noqa: ARG002  # it prepares none
         return ()
@@ -177,10 +177,10 @@ class KafkaTarget:
     # --- apply ---
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
-        with self._errors("commit", channel=unit.channel):
-            if self._is_done(unit, self._read(unit)):
-                return
+        with self._errors("commit", channel=unit.channel, transaction_ms=self._address.transaction_ms):
             claim = self._claim_of(unit)
+            if claim is None:
+                return
             messages = self._steps.of(steps)
             moved = {number: replace(claim.positions[number], seqno=unit.last_seqno) for number in unit.moved}
             sender = Sender(self._address, self._topics, channels=unit.channels)
@@ -225,17 +225,25 @@ class KafkaTarget:
                 )
         return False
 
-    def _claim_of(self, unit: Unit) -> Claim:
-        """The claim that may commit a unit: this session's, or its own taken up again after a failure."""
+    def _claim_of(self, unit: Unit) -> Claim | None:
+        """The claim that may commit a unit: this session's, or its own taken up again after a failure. None where the
+        unit is committed.
+        """
+        if self._is_done(unit, self._read(unit)):
+            return None
         if self._claim is None or not self._claim.covers(unit):
             channel = unit.moved[0] if len(unit.moved) == 1 and unit.channel is not None else None
             self._claim = self._ownership.hold(channel, unit.generation, unit.token, None)
-            self._is_done(unit, self._read(unit))
+            # The broker may have been about to commit it, and has by now.
+            if self._is_done(unit, self._read(unit)):
+                return None
         return self._claim
 
     def _head(self) -> Head | None:
         with self._errors("read positions"):
             return self._ownership.known(self._positions.head())
 
-    def _errors(self, op: str, *, channel: int | None = None) -> AbstractContextManager[None]:
-        return kafka_errors(op, pipeline=self._pipeline, channel=channel)
+    def _errors(
+        self, op: str, *, channel: int | None = None, transaction_ms: int | None = None
+    ) -> AbstractContextManager[None]:
+        return kafka_errors(op, pipeline=self._pipeline, channel=channel, transaction_ms=transaction_ms)

@@ -9,7 +9,7 @@ import tenacity
 
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
-from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_admin
+from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_admin, refusals
 
 _LOOK_AGAIN_SECONDS: Final = 0.1
 
@@ -21,6 +21,7 @@ class Topics:
         self._address = address
         self._admin: Any = None
         self._partitions: dict[str, int] = {}
+        self._refusal: Any = None
 
     def cluster(self) -> str:
         """The cluster's own id."""
@@ -29,6 +30,16 @@ class Topics:
     def counts(self) -> Mapping[str, int]:
         """The number of partitions of each topic."""
         return {name: len(found.partitions) for name, found in self._metadata().topics.items()}
+
+    def cleanup_policy(self, topic: str) -> str | None:
+        """What is removed of a topic; None where the brokers do not say."""
+        kafka = library()
+        asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, topic)
+        try:
+            found = self._client().describe_configs([asked], request_timeout=PATIENCE_SECONDS)[asked].result()
+        except kafka.KafkaException:
+            return None
+        return str(found["cleanup.policy"].value) if "cleanup.policy" in found else None
 
     def ensure(self, topic: str, *, partitions: int, is_compacted: bool) -> int:
         """Make a topic where there is none; how many partitions it has."""
@@ -75,14 +86,22 @@ class Topics:
         return found
 
     def _metadata(self, topic: str | None = None) -> Any:
-        client = self._client()
-        return (
-            client.list_topics(topic, timeout=PATIENCE_SECONDS)
-            if topic
-            else client.list_topics(timeout=PATIENCE_SECONDS)
-        )
+        client, kafka = self._client(), library()
+        named = () if topic is None else (topic,)
+        try:
+            return client.list_topics(*named, timeout=PATIENCE_SECONDS)
+        except kafka.KafkaException as error:
+            client.poll(0)
+            if self._refusal is None:
+                raise
+            # Of brokers that refuse the connection the call knows only that none answered.
+            raise kafka.KafkaException(self._refusal) from error
 
     def _client(self) -> Any:
         if self._admin is None:
-            self._admin = make_admin(self._address)
+            self._admin = make_admin(self._address, self._hear)
         return self._admin
+
+    def _hear(self, error: Any) -> None:
+        if error.code() in refusals():
+            self._refusal = error
