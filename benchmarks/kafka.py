@@ -78,7 +78,7 @@ def measure_kafka(directory: Path, settings: BenchSettings, say: Callable[[str],
     say(f"a history: {history.name}")
     turns = [2] * _WARM_UPS + [channels for _ in range(settings.repeats) for channels in CHANNELS]
     prepared: list[tuple[PipelineConfig, Database]] = []
-    with _broker() as broker, warm_spark(directory, max(CHANNELS)) as spark:
+    with _broker() as broker:
 
         def prepare(world: World) -> None:
             world.source_server.create_database(_LEDGER)
@@ -89,7 +89,10 @@ def measure_kafka(directory: Path, settings: BenchSettings, say: Callable[[str],
                 run.prepare(config, world.source, database.endpoint)
                 prepared.append((config, database))
 
-        with build_world(directory / "world", history, repeats=0, captures=False, prepare=prepare) as world:
+        with (
+            build_world(directory / "world", history, repeats=0, captures=False, prepare=prepare) as world,
+            warm_spark(directory, max(CHANNELS)) as spark,
+        ):
             return _measured(world, broker, spark, turns, prepared, directory, say)
 
 

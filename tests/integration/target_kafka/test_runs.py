@@ -237,6 +237,21 @@ def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaB
     assert any("has a topic feed.public.t that is not empty" in finding.what for finding in again.findings)
 
 
+def test_a_pipeline_without_its_positions_sends_nothing_twice(make_rig: Make, broker: KafkaBroker) -> None:
+    rig = make_rig(TABLE)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    rig.run()
+    broker.state.delete("feed._positions.demo")
+    rig.write("UPDATE t SET v = 'c'")
+    with pytest.raises(ParallelApplyError, match=r"the positions in topic feed\._positions\.demo are gone"):
+        rig.run()
+    assert len(changes(broker.address, TOPIC)) == 2
+    broker.state.topics.clear()
+    rig.run()
+    assert replayed(broker.address, TOPIC) == of_source(rig), "a broker that has lost everything gets it again"
+
+
 def test_check_refuses_a_positions_topic_that_forgets(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     broker.state.create("feed._positions.demo", 257, {"cleanup.policy": "compact,delete"})

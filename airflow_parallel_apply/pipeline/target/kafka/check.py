@@ -53,7 +53,7 @@ def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics
                 severity=Severity.WARNING,
                 note="Make it by hand for a number of partitions, or settings, of its own.",
             )
-        elif relation.name in unbegun and _has_messages(address, topic, counts[topic]):
+        elif relation.name in unbegun and has_messages(address, topic, counts[topic]):
             yield _table(relation, f"has a topic {topic} that is not empty")
         elif names := _retyped(address, relation, counts[topic]):
             yield _table(
@@ -121,7 +121,8 @@ def _first_key(address: KafkaAddress, topic: str, count: int) -> bytes | None:
         return next((message.key() for message in found if message.key() is not None), None)
 
 
-def _has_messages(address: KafkaAddress, topic: str, count: int) -> bool:
+def has_messages(address: KafkaAddress, topic: str, count: int) -> bool:
+    """True unless all of a topic's partitions are empty. Errors: librdkafka's own."""
     kafka = library()
     consumer = make_consumer(address)
     try:

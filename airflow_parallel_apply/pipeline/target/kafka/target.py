@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side
 from airflow_parallel_apply.pipeline.model.position import Position
@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
-from airflow_parallel_apply.pipeline.target.kafka.check import findings
+from airflow_parallel_apply.pipeline.target.kafka.check import findings, has_messages
 from airflow_parallel_apply.pipeline.target.kafka.client import kafka_errors
 from airflow_parallel_apply.pipeline.target.kafka.ownership import Claim, Ownership, generation_lost
 from airflow_parallel_apply.pipeline.target.kafka.positions import PARTITIONS, Head, Positions
@@ -41,6 +41,7 @@ class KafkaTarget:
     ) -> None:
         self._address = address
         self._pipeline = pipeline
+        self._relations = relations
         self._topics = Topics(address)
         self._positions = Positions(address, pipeline)
         self._ownership = Ownership(address, pipeline, self._positions, ledger)
@@ -137,6 +138,8 @@ class KafkaTarget:
                 pipeline=self._pipeline,
                 hint=f"Make it by hand: {PARTITIONS} partitions, cleanup.policy=compact.",
             )
+        if generation > 0:
+            self._require_known()
         return self._ownership.lay_out(log_id=log_id, routing=routing, generation=generation)
 
     def take(
@@ -202,6 +205,23 @@ class KafkaTarget:
     def close(self) -> None:
         self.leave()
         self._positions.close()
+
+    def _require_known(self) -> None:
+        """Require positions of a pipeline that had an owner, if it has sent anything. Errors: `TargetError`."""
+        with self._errors("route"):
+            if self._positions.head() is not None:
+                return
+            counts = self._topics.counts()
+            topics = [self._address.topic(f"{schema}.{table}") for schema, table in self._relations.all_names()]
+            sent = [name for name in topics if name in counts and has_messages(self._address, name, counts[name])]
+        if sent:
+            raise TargetError(
+                f"the positions in topic {self._positions.topic} are gone, and {sent[0]} has messages: what was "
+                "sent is known no more",
+                op="route",
+                pipeline=self._pipeline,
+                hint="Nothing is sent twice. Drop the pipeline, and begin anew with topics of another prefix.",
+            )
 
     def _read(self, unit: Unit) -> Mapping[int, Position]:
         """The positions that a unit moves: as this session's claim left them, where it holds them."""
