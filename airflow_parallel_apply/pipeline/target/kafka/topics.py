@@ -32,7 +32,7 @@ class Topics:
         return {name: len(found.partitions) for name, found in self._metadata().topics.items()}
 
     def cleanup_policy(self, topic: str) -> str | None:
-        """What is removed of a topic; None where the brokers do not say."""
+        """A topic's `cleanup.policy`; None where the brokers do not say."""
         kafka = library()
         asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, topic)
         try:
