@@ -188,21 +188,24 @@ def kafka() -> None:
 @app.command()
 def encode(
     rows: Annotated[int, typer.Option(help="Rows of each table.")] = 1_000_000,
-    spark: Annotated[bool, typer.Option(help="Measure Spark's own writers, too.")] = True,
+    transactions: Annotated[int, typer.Option(help="Of four changes each, of the log that is exported.")] = 150_000,
+    spark: Annotated[bool, typer.Option(help="Measure Spark's own writers, too.")] = False,
 ) -> None:
     """Each format of an export with 1 and 2 workers, against fastavro, orjson, Spark. BENCH_REPEATS."""
-    from benchmarks.encoding import measure_encoding, measure_spark, print_encoding
+    from benchmarks.encoding import measure_encoding, measure_spark
+    from benchmarks.encoding_report import print_encoding
+    from benchmarks.exporting import measure_exports, print_exports
     from benchmarks.settings import BenchSettings
 
     console = Console(width=200)
-    settings = BenchSettings.from_environment(os.environ)
+    repeats = BenchSettings.from_environment(os.environ).repeats
     tell = partial(console.print, highlight=False)
-    print_encoding(console, measure_encoding(rows, repeats=settings.repeats, tell=tell))
-    if not spark:
-        return
+    print_encoding(console, measure_encoding(rows, repeats=repeats, tell=tell))
     with tempfile.TemporaryDirectory(prefix="parallel-apply-bench-", ignore_cleanup_errors=True) as directory:
-        for line in measure_spark(Path(directory), rows, repeats=settings.repeats):
-            tell(line)
+        print_exports(console, measure_exports(Path(directory), transactions, repeats=repeats), transactions)
+        if spark:
+            for line in measure_spark(Path(directory), rows, repeats=repeats):
+                tell(line)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_parallel_apply.pipeline.encode.decode import decoded
 from airflow_parallel_apply.pipeline.encode.polarity import OPERATION_FIELD
-from airflow_parallel_apply.pipeline.encode.pool import Pool
+from airflow_parallel_apply.pipeline.encode.pool import PIECES_AHEAD, Pool
 from airflow_parallel_apply.pipeline.encode.protocol import Encoder
 from airflow_parallel_apply.pipeline.encode.ranges import cursors
 from airflow_parallel_apply.pipeline.encode.stream import write_by_polarity, write_stream
@@ -80,7 +80,7 @@ def test_any_number_of_workers_writes_the_same_rows_and_those_of_a_key_in_order(
     pool = Pool(threads=workers)
     if encoder.is_joinable:
         content: list[bytes] = []
-        write_stream(encoder, [rows], ["k"], pool=pool, ranges=workers, write=content.append)
+        write_stream(encoder, [rows], ["k"], pool=pool, write=content.append)
         found = read(encoder, b"".join(content), KEYED)
     else:
         files: list[bytes] = []
@@ -97,6 +97,27 @@ def test_any_number_of_workers_writes_the_same_rows_and_those_of_a_key_in_order(
     assert all(places == sorted(places) for places in of_key.values())
 
 
+@pytest.mark.parametrize("keys", [["k"], []])
+@pytest.mark.parametrize("name", JOINABLE)
+def test_no_range_of_a_stream_has_more_pieces_than_may_wait(name: str, keys: list[str]) -> None:
+    """Else a worker stands still until all ranges before its own are taken, and the second one gains nothing."""
+    counts: list[int] = []
+
+    class Counted(Slow):
+        def body(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+            found = list(self._encoder.body(batches))
+            counts.append(len(found))
+            yield from found
+
+    # As a log gives them: in small batches, with keys that are all over them.
+    batch = pa.RecordBatch.from_pydict({"k": list(range(1_000)), "v": ["a"] * 1_000}, schema=KEYED)
+    rows = pa.Table.from_batches([batch] * 150)
+    content: list[bytes] = []
+    write_stream(Counted(ENCODERS[name](KEYED), 0), [rows], keys, pool=Pool(threads=2), write=content.append)
+    assert len(counts) > 2
+    assert max(counts) <= PIECES_AHEAD
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("name", JOINABLE)
 @settings(max_examples=examples(20))
@@ -109,7 +130,7 @@ def test_no_insertion_comes_before_the_last_deletion(name: str, workers: int, we
     )
     encoder = Slow(ENCODERS[name](OUTPUT), seed)
     content: list[bytes] = []
-    write_by_polarity(encoder, rows, pool=Pool(threads=workers), ranges=workers, write=content.append)
+    write_by_polarity(encoder, rows, pool=Pool(threads=workers), write=content.append)
     found = [(row["_operation"], row["k"]) for row in read(encoder, b"".join(content), OUTPUT)]
     deletions = [("delete", number) for number, weight in enumerate(weights) for _ in range(-weight)]
     insertions = [("insert", number) for number, weight in enumerate(weights) for _ in range(weight)]
@@ -120,7 +141,7 @@ def test_no_insertion_comes_before_the_last_deletion(name: str, workers: int, we
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name not in JOINABLE])
 def test_files_with_one_body_are_not_written_by_several(name: str) -> None:
     with pytest.raises(EncodeError, match="each range"):
-        write_stream(ENCODERS[name](KEYED), [], ["k"], pool=Pool(threads=2), ranges=2, write=lambda piece: None)
+        write_stream(ENCODERS[name](KEYED), [], ["k"], pool=Pool(threads=2), write=lambda piece: None)
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 PIECE_ROWS: Final = 16_384
-_PIECE_BYTES: Final = 16 * 2**20
+PIECE_BYTES: Final = 16 * 2**20
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of `PIECE_ROWS` at most, and fewer where they are wide."""
     for batch in batches:
         if batch.num_rows:
-            rows = min(PIECE_ROWS, max(1, _PIECE_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+            rows = min(PIECE_ROWS, max(1, PIECE_BYTES * batch.num_rows // max(batch.nbytes, 1)))
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
 

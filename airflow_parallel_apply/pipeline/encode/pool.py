@@ -2,15 +2,17 @@
 
 ::
 
-    works ──▶ worker 0 ──▶ pieces of work 0 ─┐
-          ──▶ worker 1 ──▶ pieces of work 1 ─┼──▶ take: work after work, piece after piece, in the caller's thread
-          ──▶ worker n ──▶ pieces of work n ─┘
+             ┌─▶ worker 0 ──▶ pieces of work 0 ─┐
+    works ───┼─▶ worker 1 ──▶ pieces of work 1 ─┼──▶ take: work after work, piece after piece, in the caller's thread
+             └─▶ worker n ──▶ pieces of work n ─┘
 
 Workers are threads. What is encoded by columns is encoded by kernels of Arrow and numpy, which let go of the
 interpreter's lock, so threads are side by side without a copy of the rows for another process.
 
-A worker draws its next work itself. Nothing is drawn while `WORKS_AHEAD` for each worker are drawn and not yet taken,
-and a work whose pieces nobody takes waits with `PIECES_AHEAD`.
+Works are drawn by a thread of their own, which may read what they need while workers are busy with those before. It
+waits while `WORKS_AHEAD` for each worker are drawn and not yet taken. A worker whose work has `PIECES_AHEAD` that
+nobody takes yet waits as well: so a work behind the first one is side by side with it only as far as its pieces are no
+more than these. Give works of a few pieces, rather than one long work to each worker.
 """
 
 from __future__ import annotations
@@ -44,6 +46,11 @@ class Pool:
         check_count(threads, "threads")
         self._threads = threads
         self._cancelled = cancelled
+
+    @property
+    def threads(self) -> int:
+        """The number of workers."""
+        return self._threads
 
     def ordered(self, works: Iterable[Work[Piece]], take: Callable[[Piece], None]) -> None:
         """Run all works, and take their pieces in the order of works. Returns when the last piece is taken: a second
@@ -87,17 +94,21 @@ class _Run(Generic[Piece]):
         self._threads = threads
         self._take = take
         self._cancelled = cancelled
-        self._drawing = threading.Lock()
-        """Held while a work is drawn, which may read; so works are numbered as they are drawn."""
         self._changed = threading.Condition()
         self._paths: deque[_Path[Piece]] = deque()
+        """Those of works that are drawn and not yet taken, in their order."""
+        self._waiting: deque[tuple[Work[Piece], _Path[Piece]]] = deque()
+        """Works that are drawn and that no worker has begun."""
         self._is_drawn = False
         """All works are drawn."""
         self._stopped = False
         self._errors: list[BaseException] = []
 
     def go(self) -> None:
-        workers = [threading.Thread(target=self._work, name=f"encoder {number}") for number in range(self._threads)]
+        workers = [
+            threading.Thread(target=self._draw, name="encoder's works"),
+            *(threading.Thread(target=self._work, name=f"encoder {number}") for number in range(self._threads)),
+        ]
         for worker in workers:
             worker.start()
         try:
@@ -139,9 +150,29 @@ class _Run(Generic[Piece]):
         if self._cancelled():
             raise Unavailable("it was cancelled", op="encode")
 
+    def _draw(self) -> None:
+        try:
+            while self._has_room() and (work := next(self._works, None)) is not None:
+                path: _Path[Piece] = _Path()
+                with self._changed:
+                    self._paths.append(path)
+                    self._waiting.append((work, path))
+                    self._changed.notify_all()
+            with self._changed:
+                self._is_drawn = True
+                self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001  # the consumer's thread raises it
+            self._fail(error)
+
+    def _has_room(self) -> bool:
+        """Wait until another work may be drawn. False when the run is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or len(self._paths) < WORKS_AHEAD * self._threads)
+            return not self._stopped
+
     def _work(self) -> None:
         try:
-            while (drawn := self._draw()) is not None:
+            while (drawn := self._next()) is not None:
                 work, path = drawn
                 for piece in work():
                     if not self._put(path, piece):
@@ -152,22 +183,11 @@ class _Run(Generic[Piece]):
         except BaseException as error:  # noqa: BLE001  # the consumer's thread raises it
             self._fail(error)
 
-    def _draw(self) -> tuple[Work[Piece], _Path[Piece]] | None:
+    def _next(self) -> tuple[Work[Piece], _Path[Piece]] | None:
         """The next work; None when there is none, or the run is over."""
-        with self._drawing:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped or len(self._paths) < WORKS_AHEAD * self._threads)
-                if self._stopped or self._is_drawn:
-                    return None
-            work = next(self._works, None)
-            with self._changed:
-                if work is None:
-                    self._is_drawn = True
-                    self._changed.notify_all()
-                    return None
-                path: _Path[Piece] = _Path()
-                self._paths.append(path)
-                return work, path
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._waiting or self._is_drawn)
+            return None if self._stopped or not self._waiting else self._waiting.popleft()
 
     def _put(self, path: _Path[Piece], piece: Piece) -> bool:
         """False when the run is over."""

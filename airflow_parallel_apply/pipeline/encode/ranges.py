@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_parallel_apply.pipeline.encode.pieces import PIECE_BYTES
 from airflow_parallel_apply.pipeline.encode.splitter import check_count
 
 BATCH_ROWS: Final = 65_536
@@ -37,11 +38,11 @@ class Cursor:
 
     def open(self) -> Iterator[pa.RecordBatch]:
         """Its rows, in the order in which they came."""
-        for batch in self.rows.to_batches(max_chunksize=BATCH_ROWS):
-            mask = self._mask(batch)
-            found = batch if mask is None else batch.filter(mask)
-            if found.num_rows:
-                yield found
+        return _gathered(map(self._found, self.rows.to_batches(max_chunksize=BATCH_ROWS)))
+
+    def _found(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        mask = self._mask(batch)
+        return batch if mask is None else batch.filter(mask)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
         if self.lower is None and self.upper is None:
@@ -59,7 +60,7 @@ class _Slice:
     rows: pa.Table
 
     def open(self) -> Iterator[pa.RecordBatch]:
-        yield from self.rows.to_batches(max_chunksize=BATCH_ROWS)
+        return _gathered(self.rows.to_batches(max_chunksize=BATCH_ROWS))
 
 
 def cursors(rows: pa.Table, keys: Sequence[str], count: int) -> Sequence[Cursor | _Slice]:
@@ -90,6 +91,26 @@ def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     ordered = np.where(bits < 0, np.int64(-(2**63)) - bits - 1, bits)
     ordered = np.where(np.isnan(numbers), np.int64(2**63 - 1), ordered)
     return pa.array(ordered, mask=column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: a narrow range finds few rows in each, and encoders work by columns."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > PIECE_BYTES):
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        if batch.num_rows:
+            held.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _bounds(rows: pa.Table, keys: Sequence[str], count: int) -> list[Bound]:

@@ -27,9 +27,11 @@ NULL: Final = "null"
 
 _QUOTE: Final = '"'
 _FIRST_PRINTABLE: Final = 32
-_ESCAPES: Final = {letter: json.dumps(letter)[1:-1] for letter in ("\\", '"', *map(chr, range(_FIRST_PRINTABLE)))}
+_BACKSLASH: Final = "\\"
+_ESCAPES: Final = {
+    letter: json.dumps(letter)[1:-1] for letter in (_BACKSLASH, _QUOTE, *map(chr, range(_FIRST_PRINTABLE)))
+}
 """Each by what stands for it. The backslash first: the others bring backslashes in."""
-_IS_ESCAPED: Final = np.isin(np.arange(256), [ord(letter) for letter in _ESCAPES])
 
 
 def json_values(column: pa.Array) -> pa.StringArray:
@@ -72,9 +74,10 @@ def _in_quotes(values: pa.StringArray, suffix: str = "") -> pa.StringArray:
 def _escaped(values: pa.StringArray) -> pa.StringArray:
     """Most columns have nothing to escape, and one look at their bytes says so."""
     _, data = content(values)
-    found = np.bincount(data, minlength=256).astype(np.bool_) & _IS_ESCAPED
-    if found.any():
+    strange = data[(data < _FIRST_PRINTABLE) | (data == ord(_QUOTE)) | (data == ord(_BACKSLASH))]
+    if len(strange):
+        found = np.bincount(strange)
         for letter, escape in _ESCAPES.items():
-            if found[ord(letter)]:
+            if ord(letter) < len(found) and found[ord(letter)]:
                 values = pc.replace_substring(values, letter, escape)
     return values

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.encode.pool import Pool
 from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.encode.ranges import cursors
+from airflow_parallel_apply.pipeline.encode.stream import range_count
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.export.options import ExportOptions
 from airflow_parallel_apply.pipeline.export.protocol import Portion, Stretch
@@ -71,7 +72,7 @@ class TopicWriter:
             def works() -> Iterator[Callable[[], Iterator[_Encoded]]]:
                 # In slices, and not by key: a truncate stands in its place among all rows.
                 for portion in stretch.portions(lambda rows: count(rows, 0)):
-                    for cursor in cursors(portion.rows, [], self._options.threads):
+                    for cursor in cursors(portion.rows, [], range_count(portion.rows, self._options.threads)):
                         yield partial(self._encoded, address, portion, cursor.open)
 
             def send(encoded: _Encoded) -> None:

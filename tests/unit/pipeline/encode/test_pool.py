@@ -77,6 +77,37 @@ def test_what_nobody_takes_yet_is_bounded() -> None:
     assert len(taken) == 2500
 
 
+def test_works_of_few_pieces_are_done_while_nobody_takes_the_first() -> None:
+    threads = 2
+    ahead = threads * WORKS_AHEAD
+    done = threading.Semaphore(0)
+
+    def work(number: int) -> Iterator[tuple[int, int]]:
+        if number == 0:
+            # All others that may be drawn are made by the other worker, with what they have waiting.
+            assert all(done.acquire(timeout=10) for _ in range(ahead - 1))
+        for piece in range(PIECES_AHEAD):
+            yield number, piece
+        done.release()
+
+    taken: list[tuple[int, int]] = []
+    Pool(threads=threads).ordered((partial(work, number) for number in range(ahead)), taken.append)
+    assert taken == [(number, piece) for number in range(ahead) for piece in range(PIECES_AHEAD)]
+
+
+def test_the_next_works_are_read_while_every_worker_is_busy() -> None:
+    read = threading.Event()
+
+    def draw() -> Iterator[Callable[[], Iterator[bool]]]:
+        yield lambda: iter([read.wait(10)])
+        read.set()
+        yield lambda: iter([True])
+
+    taken: list[bool] = []
+    Pool(threads=1).ordered(draw(), taken.append)
+    assert taken == [True, True]
+
+
 def test_every_workers_error_is_in_one() -> None:
     both = threading.Barrier(2)
 
