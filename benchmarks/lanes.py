@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from importlib import import_module
 from itertools import count
 from time import monotonic
 from typing import Final
@@ -24,6 +26,9 @@ from benchmarks.python_stage import PythonStage
 from benchmarks.world import Database, World
 
 _runs: Final = count()
+
+_modules: Final[dict[str, None]] = {"pyspark.sql.connect.session": None}
+"""The modules that lanes have imported, in their order: those that follow begin with them."""
 
 
 class StageKind(StrEnum):
@@ -173,7 +178,9 @@ class _Lanes:
         self._pool = pool
 
     def __call__(self, orders: list[_Order]) -> list[LaneReport]:
-        return [lane.result() for lane in [self._pool.submit(_run_lane, order) for order in orders]]
+        found = [lane.result() for lane in [self._pool.submit(_run_lane, order) for order in orders]]
+        _modules.update(dict.fromkeys(name for _, imported in found for name in imported))
+        return [report for report, _ in found]
 
 
 @contextmanager
@@ -185,23 +192,25 @@ def _lanes(lane_count: int) -> Iterator[_Lanes]:
         mp_context=multiprocessing.get_context("spawn"),
         initializer=started.wait,
     ) as pool:
-        waiting = [pool.submit(_ready) for _ in range(lane_count)]
+        waiting = [pool.submit(_import_all, tuple(_modules)) for _ in range(lane_count)]
         started.wait()
         for one in waiting:
             one.result()
         yield _Lanes(pool)
 
 
-def _ready() -> bool:
-    import pyspark.sql.connect.session  # noqa: F401
+def _import_all(names: Sequence[str]) -> None:
+    for name in names:
+        # Some are of other names than they are imported by.
+        with suppress(ImportError):
+            import_module(name)
 
-    return True
 
-
-def _run_lane(order: _Order) -> LaneReport:
+def _run_lane(order: _Order) -> tuple[LaneReport, tuple[str, ...]]:
+    """The report, and the modules that were imported."""
     stage = _stage(order)
     try:
-        return run.apply(
+        report = run.apply(
             order.opened,
             order.config,
             order.source,
@@ -212,6 +221,7 @@ def _run_lane(order: _Order) -> LaneReport:
         )
     finally:
         stage.close()
+    return report, tuple(sys.modules)
 
 
 def _tell_nobody(progress: object) -> None:

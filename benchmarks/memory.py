@@ -6,10 +6,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 _LOOK_SECONDS: Final = 0.1
+_LOOKS_AT_ALL: Final = 5
+"""Looks after which other processes are asked again what they are: a session of PostgreSQL says so a moment late. To
+ask all of them each time would take a twentieth of a core from what is measured.
+"""
 _KINDS: Final = (
     ("SparkConnectServer", "Spark's server"),
     ("pyspark", "a Python worker of Spark"),
@@ -24,6 +29,9 @@ class PeakMemory:
 
     def __init__(self) -> None:
         self.bytes_by_kind: dict[str, int] = {}
+        self._known: dict[str, str] = {}
+        """The kind of each process that has one, by its number."""
+        self._others: set[str] = set()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -31,7 +39,11 @@ class PeakMemory:
         ended = threading.Event()
 
         def look() -> None:
-            while not ended.wait(_LOOK_SECONDS):
+            for number in count():
+                if ended.wait(_LOOK_SECONDS):
+                    return
+                if number % _LOOKS_AT_ALL == 0:
+                    self._others.clear()
                 self._look()
 
         thread = threading.Thread(target=look, name="memory", daemon=True)
@@ -44,16 +56,24 @@ class PeakMemory:
 
     def _look(self) -> None:
         for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid() or entry.name in self._others:
                 continue
             try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                kind = next((name for part, name in _KINDS if part in command), None)
+                kind = self._known.get(entry.name) or self._ask(entry)
                 if kind is not None:
                     found = _anonymous_bytes((entry / "status").read_text())
                     self.bytes_by_kind[kind] = max(self.bytes_by_kind.get(kind, 0), found)
             except OSError:  # it ended while we looked
-                continue
+                self._known.pop(entry.name, None)
+
+    def _ask(self, process: Path) -> str | None:
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        kind = next((name for part, name in _KINDS if part in command), None)
+        if kind is None:
+            self._others.add(process.name)
+        else:
+            self._known[process.name] = kind
+        return kind
 
 
 def _anonymous_bytes(status: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,9 @@ from typing import Final
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LANES: Final = "lanes"
 _COMPILER: Final = "JVM's compiler"
+
+_MOST_LOOKS: Final = 20
+"""Looks at all processes, until none of them ended meanwhile: a server counts its ended sessions."""
 
 
 class Meter:
@@ -45,9 +49,20 @@ def seconds_by_kind(directory: Path) -> dict[str, float]:
     Spark's Python.
     """
     own, root = os.times(), directory.resolve()
-    found = {_LANES: own.user + own.system + own.children_user + own.children_system}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    ours = own.user + own.system + own.children_user + own.children_system
+    for _ in range(_MOST_LOOKS):
+        listed = _processes()
+        found = _look(root, listed, ours)
+        # A session that ended between the look at its server and its own was in neither.
+        if listed <= _processes():
+            break
+    return found
+
+
+def _look(root: Path, listed: Collection[str], ours: float) -> dict[str, float]:
+    found = {_LANES: ours}
+    for entry in (Path("/proc", number) for number in listed):
+        if int(entry.name) == os.getpid():
             continue
         try:
             is_child = int(_fields(entry)[1]) == os.getpid()
@@ -63,6 +78,11 @@ def seconds_by_kind(directory: Path) -> dict[str, float]:
         if compiling:
             found[_COMPILER] = found.get(_COMPILER, 0.0) + compiling
     return found
+
+
+def _processes() -> set[str]:
+    """The numbers of those that are there."""
+    return {entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()}
 
 
 def seconds_of(process_id: int) -> float:
