@@ -195,6 +195,7 @@ class KafkaTarget:
             except BaseException:
                 # What became of it, the next take finds out.
                 self.leave()
+                self._topics.forget()
                 raise
             claim.positions |= moved
         self._staging.remove(table for step in steps if isinstance(step, Merge) for table in step.staged.tables)

@@ -50,6 +50,10 @@ class Topics:
             self._partitions[topic] = found
         return self._partitions[topic]
 
+    def forget(self) -> None:
+        """Look topics up anew: somebody may have deleted one."""
+        self._partitions.clear()
+
     def delete(self, topic: str) -> bool:
         """Delete a topic; False where there was none."""
         if topic not in self.counts():

@@ -43,7 +43,7 @@ TOPIC = "feed.public.t"
 KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
 GOES_ON = None
 
-CORRUPT, NOT_LEADER, TOO_LARGE = 2, 6, 10
+CORRUPT, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE = 2, 3, 6, 10
 LOADING, UNAVAILABLE, NOT_COORDINATOR, NOT_ENOUGH_REPLICAS, FORBIDDEN_TOPIC = 14, 15, 16, 19, 29
 INVALID_TIMESTAMP, OUT_OF_ORDER, OLD_EPOCH, INVALID_STATE, UNKNOWN_ID, CONCURRENT = 32, 45, 47, 48, 49, 51
 FORBIDDEN_ID, UNKNOWN_PRODUCER, INVALID_RECORD, FENCED = 53, 59, 87, 90
@@ -266,6 +266,27 @@ def test_brokers_that_refuse_a_password_are_not_waited_for_as_if_they_were_away(
 
 def address_of(broker: KafkaBroker) -> KafkaAddress:
     return KafkaAddress.parse(Endpoint(conn_id="target", url=f"kafka://{broker.address}/feed"), is_staged=False)
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_made_anew(
+    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = broker.state.create
+
+    def on_request(topic: str, partitions: int, settings: Any = None) -> Any:
+        """As brokers do that make no topic by themselves."""
+        return create(topic, partitions, settings) if settings is not None else UNKNOWN_TOPIC
+
+    monkeypatch.setattr(broker.state, "create", on_request)
+    lane = Lane(broker, tmp_path, "&topic.metadata.propagation.max.ms=500")
+    lane.commit(lane.staged(-1, 1))
+    broker.state.delete(TOPIC)
+    with pytest.raises(Unavailable):
+        lane.commit(lane.staged(0, 2))
+    lane.take("second")
+    lane.commit(lane.staged(0, 2))
+    assert [message.key for message in committed(broker.address, TOPIC)] == [b'{"id":2}']
+    lane.session.close()
 
 
 def test_a_truncate_is_in_partitions_that_were_added_since_its_topic_was_first_sent_to(broker: KafkaBroker) -> None:
