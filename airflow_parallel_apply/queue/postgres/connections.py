@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import TextLoader
 
 from airflow_parallel_apply.postgres.keepalive import WAITING
+from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
@@ -115,6 +116,10 @@ class Connections:
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:
+            if refuses_login(str(error)):
+                raise QueueMisconfigured(
+                    f"the queue's database refuses the login: {_line(error)}. Hint: {LOGIN_HINT}"
+                ) from error
             raise QueueUnavailable(f"the queue's database cannot be reached: {_line(error)}") from error
         try:
             # A value comes as its text, which `rows.to_task` reads in a third of the calls.

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
@@ -17,6 +18,7 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
 from airflow_parallel_apply.postgres.pooler import shares_sessions
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN
+from airflow_parallel_apply.queue import QueueMisconfigured, open_queue
 from airflow_parallel_apply.queue.postgres.connections import prepare_session
 from tests.support.pooler import transaction_pooler
 from tests.support.rig import Rig
@@ -121,6 +123,41 @@ def test_sessions_that_a_pooler_keeps_hold_nothing_that_others_need(
         monkeypatch.undo()
         for connection in kept:
             connection.close()
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER ROLE {role} NOLOGIN", "DROP ROLE {role}", "REVOKE CONNECT ON DATABASE {database} FROM PUBLIC"]
+)
+def test_a_role_that_the_server_does_not_let_in_is_told_from_a_server_that_is_away(
+    source_dsn: str, change: str
+) -> None:
+    database = str(conninfo_to_dict(source_dsn)["dbname"])
+    role = f"guest_of_{database}"
+    with psycopg.connect(source_dsn, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN")
+        owner.execute(change.format(role=role, database=database))
+        dsn = make_conninfo(source_dsn, user=role)
+        session = SourceSession(Endpoint(conn_id="source", url=dsn), application_name="test")
+        with (
+            closing(session),
+            pytest.raises(ConfigurationError, match=r"refuses the login.* may log in"),
+            session.errors("prepare"),
+        ):
+            session.catalog()
+        target = TargetSession(dsn, pipeline="p", schema="parallel_apply")
+        with (
+            closing(target),
+            pytest.raises(ConfigurationError, match=r"cannot connect.* may log in"),
+            target.errors("prepare"),
+        ):
+            target.connection()
+        with (
+            closing(open_queue(dsn)) as queue,
+            pytest.raises(QueueMisconfigured, match=r"refuses the login.* may log in"),
+        ):
+            queue.queue_stats()
+        owner.execute(f"GRANT CONNECT ON DATABASE {database} TO PUBLIC")
+        owner.execute(f"DROP ROLE IF EXISTS {role}")
 
 
 def test_a_pooler_without_replication_connections_or_resets_is_told_of(source_dsn: str) -> None:

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelA
 from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answers
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
+from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
 from airflow_parallel_apply.postgres.settings import (
     EXACT,
     LASTING,
@@ -186,10 +187,8 @@ def _first_line(error: Exception) -> str:
 def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
     state = getattr(error, "sqlstate", None) or ""
     text = _first_line(error)
-    if state.startswith(sqlstate.LOGIN_CLASS) or "authentication failed" in text:
-        return ConfigurationError(
-            f"the source {place} refuses the login: {text}", op=op, hint="Check user and password of the connection."
-        )
+    if state.startswith(sqlstate.LOGIN_CLASS) or (not state and refuses_login(text)):
+        return ConfigurationError(f"the source {place} refuses the login: {text}", op=op, hint=LOGIN_HINT)
     if state == sqlstate.NO_DATABASE or ("does not exist" in text and "database" in text):
         return ConfigurationError(f"the source {place}: {text}", op=op, hint="Check the connection's database.")
     if _NO_REPLICATION in text:

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
+from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import RESET_HINT
 
@@ -127,7 +128,9 @@ def translate(
     state = error.sqlstate or error.diag.sqlstate
     text, values = wording(error)
     if state is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        if "authentication failed" in text or "does not exist" in text:
+        if refuses_login(text):
+            return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint=LOGIN_HINT)
+        if "does not exist" in text:
             return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
         return Unavailable(f"cannot reach the {server}: {text}", op=op, hint="Is the server up, and reachable here?")
     if state is not None and state[:2] in _LOGIN:
