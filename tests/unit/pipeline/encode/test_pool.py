@@ -85,7 +85,7 @@ def test_works_of_few_pieces_are_done_while_nobody_takes_the_first() -> None:
     def work(number: int) -> Iterator[tuple[int, int]]:
         if number == 0:
             # All others that may be drawn are made by the other worker, with what they have waiting.
-            assert all(done.acquire(timeout=10) for _ in range(ahead - 1))
+            assert all(done.acquire(timeout=120) for _ in range(ahead - 1))
         for piece in range(PIECES_AHEAD):
             yield number, piece
         done.release()
@@ -99,7 +99,7 @@ def test_the_next_works_are_read_while_every_worker_is_busy() -> None:
     read = threading.Event()
 
     def draw() -> Iterator[Callable[[], Iterator[bool]]]:
-        yield lambda: iter([read.wait(10)])
+        yield lambda: iter([read.wait(120)])
         read.set()
         yield lambda: iter([True])
 

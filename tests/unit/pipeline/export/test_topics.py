@@ -133,7 +133,7 @@ def test_one_that_learns_it_between_two_messages_says_so_too(broker: KafkaBroker
     def send_while_it_may() -> None:
         # Without a poll, which would hear of it, too.
         with kafka_errors("export"), open_transaction(former):
-            for _ in range(3000):
+            for _ in range(12_000):
                 produce(former, TOPIC, b"", b"", 0, {})
                 time.sleep(0.01)
 

@@ -166,7 +166,7 @@ def test_what_a_broker_refuses_is_sent_again_or_told_by_its_name(
 def send_until_refused(address: KafkaAddress) -> None:
     producer = fence(address, ["one"])["one"]
     with kafka_errors("commit"), transaction(producer):
-        for _ in range(3000):
+        for _ in range(12_000):
             produce(producer, TOPIC, b"v", b"k", 0, {})
             producer.poll(0.01)
 
@@ -192,10 +192,11 @@ def test_a_unit_is_waited_for_as_long_as_its_messages_are_taken(
         append = broker.state.append
 
         def slow(*arguments: Any) -> Any:
-            threading.Event().wait(0.3)
+            threading.Event().wait(0.6)
             return append(*arguments)
 
-        monkeypatch.setattr(f"{KAFKA}.sending.PATIENCE_SECONDS", 1.0)
+        # Less than all of them take, and much more than one.
+        monkeypatch.setattr(f"{KAFKA}.sending.PATIENCE_SECONDS", 3.0)
         monkeypatch.setattr(broker.state, "append", slow)
         lane.commit(staged)
         assert len(committed(broker.address, TOPIC)) == 40
@@ -211,14 +212,14 @@ def test_a_commit_that_comes_to_its_end_behind_its_senders_patience_is_not_made_
     begins, ended = threading.Event(), threading.Event()
 
     def late(*arguments: Any, **named: Any) -> Any:
-        begins.wait(60)
+        begins.wait(180)
         found = end(*arguments, **named)
         ended.set()
         return found
 
     def behind_it(transactional_id: str) -> Any:
         begins.set()
-        assert ended.wait(60)
+        assert ended.wait(180)
         return begin(transactional_id)
 
     monkeypatch.setattr(f"{KAFKA}.sending.PATIENCE_SECONDS", 1.0)
@@ -233,12 +234,12 @@ def test_a_commit_that_comes_to_its_end_behind_its_senders_patience_is_not_made_
 def test_what_takes_longer_than_a_transaction_may_is_told_so(
     broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = Lane(broker, tmp_path, "&transaction.timeout.ms=1000")
+    lane = Lane(broker, tmp_path, "&transaction.timeout.ms=3000")
     staged = lane.staged(-1, 1, 2, 3)
     write = Positions.write
 
     def slow(positions: Positions, *arguments: Any) -> None:
-        threading.Event().wait(1.1)
+        threading.Event().wait(3.1)
         # As a broker does with a transaction that is too old.
         broker.state.begin_producer("feed.demo.0")
         write(positions, *arguments)
@@ -252,7 +253,7 @@ def test_what_takes_longer_than_a_transaction_may_is_told_so(
 def test_brokers_that_refuse_a_password_are_not_waited_for_as_if_they_were_away(
     broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{KAFKA}.topics.PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(f"{KAFKA}.topics.PATIENCE_SECONDS", 5.0)
     login = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
