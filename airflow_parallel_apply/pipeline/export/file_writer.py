@@ -53,7 +53,7 @@ class FileWriter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def works(self) -> Iterator[Callable[[], Iterator[DataFile]]]:
-        """The works of a pool: each writes one file. Drawn by one worker at a time."""
+        """The works of a pool: each writes one file. Drawn by one thread."""
         number = 0
         for portion in self.stretch.portions(self._pass_over):
             for cursor in cursors(portion.rows, portion.keys, self.options.threads):

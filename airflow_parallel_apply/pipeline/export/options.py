@@ -21,7 +21,8 @@ _MAX_ID: Final = 400
 class ExportOptions:
     """The options of any export. `format`: None: that of the place, Parquet for files. `texts`: columns, as
     schema.table.column, that keep the source's text. `until_seqno`: the last transaction; None: the log's last one.
-    `window_bytes`: values that are read before they are split. Errors: `ConfigurationError`.
+    `window_bytes`: values that are read before they are split; workers and the reader ahead of them hold up to three
+    times as many. Errors: `ConfigurationError`.
     """
 
     format: Format | None = None
