@@ -57,6 +57,34 @@ def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDb
     maria.require_equal("SELECT id, u, v FROM t")
 
 
+def test_rows_that_are_put_back_keep_the_rows_that_refer_to_them(maria: MariaDbRig) -> None:
+    plain, child = (
+        "CREATE TABLE t (id {int} PRIMARY KEY, v {text})",
+        "CREATE TABLE child (id {int} PRIMARY KEY, t {int}",
+    )
+    maria.make(
+        [plain.format(int="integer", text="text"), child.format(int="integer") + ")"],
+        [
+            plain.format(int="int", text="longtext"),
+            child.format(int="int") + f", {REFERENCE} ON DELETE CASCADE ON UPDATE CASCADE)",
+        ],
+    )
+    maria.rig.prepare()
+    maria.rig.write(
+        "INSERT INTO t SELECT i, 'a' FROM generate_series(1, 40) i", "INSERT INTO child SELECT id, id FROM t"
+    )
+    maria.rig.run()
+    maria.rig.write("UPDATE t SET v = 'b' || id WHERE id > 4", "UPDATE child SET t = 1 WHERE id = 2")
+    maria.rig.run()
+    maria.require_equal("SELECT id, v FROM t")
+    maria.require_equal("SELECT id, t FROM child")
+    maria.server.run("DELETE FROM t WHERE id = 7", database="test")
+    maria.rig.write("UPDATE t SET v = 'c' WHERE id IN (6, 7)")
+    with pytest.raises(ParallelApplyError, match=r"1 rows to update are not in the target, first: id=7"):
+        maria.rig.having(lanes=1).run()
+    maria.require_equal("SELECT id, v FROM t WHERE id < 6")
+
+
 @gated
 def test_a_truncate_empties_tables_and_what_follows_it_stays(maria: MariaDbRig) -> None:
     maria.make(
