@@ -78,7 +78,7 @@ def measure_catch_ups(
     """Each history by itself, so many times BENCH_WORKLOAD_CHANGES changes of it, BENCH_REPEATS times. Of all sizes but
     the first, what was best there.
     """
-    found = []
+    found: list[CatchUps] = []
     with warm_spark(directory, max(CHANNELS)) as spark:
         for name in names:
             ways = [*(Way(is_ours=False, count=count) for count in THREADS)]
@@ -88,6 +88,8 @@ def measure_catch_ups(
                 say(f"{name}: {history.name}")
                 place = directory / f"{name}_{time}"
                 with build_mariadb_world(place, history) as world:
+                    for _ in range(0 if found else _WARM_UPS):
+                        _ours(world, spark, 2, False)
                     found.append(_measure(world, spark, ways, settings.repeats, say))
                 shutil.rmtree(place, ignore_errors=True)
                 ways = [found[-1].best(is_ours=is_ours).way for is_ours in (False, True)]
@@ -122,8 +124,6 @@ def _measure(
         way: partial(_ours, world, spark, way.count) if way.is_ours else partial(_replica, world, way.count)
         for way in ways
     }
-    for _ in range(_WARM_UPS):
-        _ours(world, spark, 2, False)
     found: dict[Way, list[tuple[float, float]]] = {way: [] for way in runs}
     for repeat in range(repeats):
         for way, run in runs.items():
