@@ -15,6 +15,8 @@ from tests.hunt.targets.protocol import HuntedTarget
 if TYPE_CHECKING:
     from tests.hunt.player import Player
 
+_NO_COPY: Final = "tables cannot be copied anew"
+"""Says recopy into such a target, and in its own hint: begin anew."""
 _TABLE: Final = re.compile(r"\btable (\w+\.\w+)")
 
 
@@ -40,7 +42,11 @@ class FollowerElsewhere(Follower):
             self.done.append(how)
             self._player.say(f"    followed: {how}")
             return how
-        return super().follow(error)
+        how = super().follow(error)
+        if _NO_COPY in how:
+            how = f"{how}; {self._begun_anew()}"
+            self._player.say(f"    followed: {how}")
+        return how
 
     def _excluded(self, told: str, hint: str) -> str:
         """Leave a table out for good."""

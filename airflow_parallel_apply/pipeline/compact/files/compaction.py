@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.compact.files.lineage import lineages
-from airflow_parallel_apply.pipeline.compact.files.reading import file_batches
+from airflow_parallel_apply.pipeline.compact.files.reading import FileContents
 from airflow_parallel_apply.pipeline.compact.files.removal import remove_folded
 from airflow_parallel_apply.pipeline.compact.files.table import TableInput
 from airflow_parallel_apply.pipeline.compact.files.writing import SnapshotWriter
@@ -88,13 +88,13 @@ def _fold(
     if not files:
         return None
     tables, replaced = lineages(log.state().relations, files)
-    place = address.place()
-    known = FileSchemas((*contents.feed, *([] if contents.snapshot is None else [contents.snapshot])))
+    schemas = FileSchemas((*contents.feed, *([] if contents.snapshot is None else [contents.snapshot])))
+    reader = FileContents(address.place(), schemas, kept_bytes=options.memory_bytes // 4)
     folded = set(contents.folded)
 
     def opened(file: DataFile) -> Iterator[pa.RecordBatch]:
         is_folded = file in folded
-        for batch in file_batches(place, file, known.of(file)):
+        for batch in reader.batches(file):
             if cancelled():
                 raise Unavailable("it was cancelled", op="compact")
             seqnos = batch.column(batch.num_columns - 5).to_numpy()
@@ -103,23 +103,25 @@ def _fold(
 
     dataset = snapshots(address)
     writer = SnapshotWriter(dataset, address.format)
-    schemas: list[TableSchema] = []
+    written: list[TableSchema] = []
     try:
         with tempfile.TemporaryDirectory(prefix="parallel-apply-compact-") as directory:
             for lineage in tables:
                 report(lineage.newest.name)
                 typing = row_typing(lineage.newest, address.texts_of(lineage.newest.name))
+                own = tuple(file for file in files if lineage.stage_of(file.relation_id) is not None)
+                reader.keep(own)
                 table = TableInput(
                     lineage=lineage,
                     typing=typing,
-                    files=tuple(file for file in files if lineage.stage_of(file.relation_id) is not None),
+                    files=own,
                     opened=opened,
                     memory_bytes=options.memory_bytes,
                     directory=Path(directory),
                 )
                 writer.write(typing, lineage.newest.relation_id, table.rows())
-                schemas.append(schema_of(typing, lineage.newest.relation_id))
-        committed = dataset.commit(_manifest(address, contents, until, schemas, writer.files))
+                written.append(schema_of(typing, lineage.newest.relation_id))
+        committed = dataset.commit(_manifest(address, contents, until, written, writer.files))
     except BaseException:
         writer.discard()
         raise

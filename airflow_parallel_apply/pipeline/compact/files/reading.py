@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,22 +29,54 @@ from airflow_parallel_apply.pipeline.encode.columns.texts import texts
 from airflow_parallel_apply.pipeline.encode.decode import decoded
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
+from airflow_parallel_apply.pipeline.encode.files.schemas import FileSchemas
 from airflow_parallel_apply.pipeline.errors import EncodeError
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 
 _SEPARATOR: Final = "\0"
 _NULL_LITERAL: Final = "NULL"
 _BATCH_ROWS: Final = 65_536
+_FETCHERS: Final = 8
+"""Files that are fetched at a time."""
 
 
-def file_batches(place: FilePlace, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, as they are there. Errors: `EncodeError` where it is not what its manifest says."""
-    content = place.read(file.path)
-    if xxhash.xxh3_128_hexdigest(content) != file.checksum:
-        raise EncodeError(
-            f"{place.url(file.path)} is not as it was written", op="compact", hint="Restore the file from a copy."
-        )
-    yield from decoded(file.path, content, schema, batch_rows=_BATCH_ROWS)
+class FileContents:
+    """Reads files, each several times. A feed of small commits is many small files: they are fetched side by side, and
+    kept, up to `kept_bytes`.
+    """
+
+    def __init__(self, place: FilePlace, schemas: FileSchemas, *, kept_bytes: int) -> None:
+        self._place = place
+        self._schemas = schemas
+        self._kept_bytes = kept_bytes
+        self._kept: dict[str, bytes] = {}
+
+    def keep(self, files: Iterable[DataFile]) -> None:
+        """Fetch those that fit, the first ones, in place of what was kept before. Errors: as of `batches`."""
+        fitting, size = [], 0
+        for file in files:
+            size += file.bytes_
+            if size > self._kept_bytes:
+                break
+            fitting.append(file)
+        with ThreadPoolExecutor(_FETCHERS) as pool:
+            self._kept = dict(zip((file.path for file in fitting), pool.map(self._content, fitting), strict=True))
+
+    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, as they are there. Errors: `EncodeError` where it is not what its manifest says."""
+        content = self._kept.get(file.path)
+        content = self._content(file) if content is None else content
+        return decoded(file.path, content, self._schemas.of(file), batch_rows=_BATCH_ROWS)
+
+    def _content(self, file: DataFile) -> bytes:
+        content = self._place.read(file.path)
+        if xxhash.xxh3_128_hexdigest(content) != file.checksum:
+            raise EncodeError(
+                f"{self._place.url(file.path)} is not as it was written",
+                op="compact",
+                hint="Restore the file from a copy.",
+            )
+        return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
