@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, WriterFenced
@@ -14,11 +15,28 @@ from airflow_parallel_apply.pipeline.target.protocol import Recopied
 _TRIES: Final = 5
 
 
+def copies_of_parts(
+    copied: Sequence[tuple[Relation, Recopied]], parts: Mapping[int, Sequence[tuple[int, str, str]]]
+) -> tuple[tuple[int, Recopied], ...]:
+    """What holds the tables' rows, and may have sent them under names of its own: each oid, with its part of a copy.
+    `parts`: oid, schema and name, by the table's oid.
+
+    Log, ledger and target all know a copy under each of these names, because each keeps a name's last one. A name that
+    one of them took from a former copy, and another one not, would be a copy that was lost.
+    """
+    return tuple(
+        (oid, replace(copy, schema=schema, table=table, rows=0))
+        for relation, copy in copied
+        if relation.oid is not None
+        for oid, schema, table in parts.get(relation.oid, ())
+    )
+
+
 def pass_over(
     log_url: str,
     copied: Sequence[tuple[Relation, Recopied]],
     *,
-    parts: Mapping[int, Sequence[tuple[int, str, str]]],
+    parts: Sequence[tuple[int, Recopied]],
     register: Callable[[str | None], str],
     require: Callable[[Sequence[Relation]], None],
     after_seqno: int,
@@ -26,9 +44,9 @@ def pass_over(
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
     meanwhile, which need no owner.
 
-    `parts`: what holds a table's rows now, and sent them under a name of its own before: oid, schema and name, by the
-    table's oid. `register` makes the source's registration out of the log's; `require` raises for definitions that the
-    log has and that are in the way. Errors: `SourceChanged` where a table was redefined since; `LogError`.
+    `parts`: see `copies_of_parts`. `register` makes the source's registration out of the log's; `require` raises for
+    definitions that the log has and that are in the way. Errors: `SourceChanged` where a table was redefined since;
+    `LogError`.
     """
     tries = 0
     while True:
@@ -43,12 +61,10 @@ def pass_over(
             # Changes behind the copy follow this definition, not the one before, which may have been refused.
             writer.define(relation)
         passed_over = [
-            PassedOver(schema=schema, table=table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid)
-            for relation, copy in copied
-            for oid, schema, table in (
-                (relation.oid, copy.schema, copy.table),
-                *(parts.get(relation.oid, ()) if relation.oid is not None else ()),
+            PassedOver(
+                schema=copy.schema, table=copy.table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid
             )
+            for oid, copy in (*((relation.oid, copy) for relation, copy in copied), *parts)
         ]
         writer.pass_over(passed_over, after_seqno=after_seqno)
         try:

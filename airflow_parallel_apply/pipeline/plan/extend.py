@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.errors import OwnershipLost
+from airflow_parallel_apply.pipeline.errors import OwnershipLost, PlanError
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Epoch
@@ -40,7 +40,8 @@ def extend_plan(
     `generation`: as in `Ledger.add_epochs`. While the bound of its run is not known, an owner plans only what was
     captured before it looked for the bound: what others capture since may lie on both sides of it.
 
-    Errors: `OwnershipLost` when the routing changed; those of `Ledger.add_epochs`.
+    Errors: `OwnershipLost` when the routing changed; `PlanError` where the ledger knows of copies that the log does not
+    pass over; those of `Ledger.add_epochs`.
     """
     captured = log.state().last_seqno if last_seqno is None else last_seqno
     ledger, low_seqno = session.ledger, low_watermark(session.target.positions())
@@ -73,6 +74,13 @@ def extend_plan(
         low_seqno = low_watermark(session.target.positions())
         before, after = after, max(ledger.planned_seqno(), low_seqno)
         if after == before and recopied == _recopied(log):
+            if ledger.routing().digest == routing.digest:
+                raise PlanError(
+                    "the ledger knows of tables that were copied anew, and the log does not",
+                    op="plan",
+                    pipeline=config.pipeline,
+                    hint="An earlier state of the log was put back: copy these tables again (parallel-apply recopy).",
+                )
             raise OwnershipLost(
                 "another run changed the pipeline's routing",
                 op="plan",

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recopied:
-    """The last time that a table was copied anew: its rows are those of the source at `offset`, and what followed."""
+    """The last time that a table was copied anew: its rows are those of the source at `offset`, and what followed.
+
+    A partition is part of its table's copy, under a name of its own and with no `rows` of its own.
+    """
 
     schema: str
     table: str

@@ -16,7 +16,13 @@ from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.copy.postgres import recopy
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    LeaseBusy,
+    ParallelApplyError,
+    PlanError,
+    TargetError,
+)
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.copy.recopying import again, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.ddl_messages import ddl, install
@@ -340,3 +346,18 @@ def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_
         assert "session_replication_role" in (refused.value.hint or "")
         rig.write("INSERT INTO t VALUES (2)")
         require_green_and_equal(rig)
+
+
+def test_a_log_that_knows_less_copies_than_the_ledger_ends_the_run(rig: Rig) -> None:
+    again(rig, "t")
+    execute(
+        rig.target_dsn,
+        "INSERT INTO parallel_apply.recopy (pipeline, schema_name, table_name, recopy_id, copied_offset, rows)"
+        " SELECT pipeline, schema_name, 'u', 'newer', copied_offset, 0 FROM parallel_apply.recopy",
+    )
+    rig.write("UPDATE t SET v = 'behind' WHERE id = 7")
+    with pytest.raises(PlanError, match="copied anew, and the log does not") as refused:
+        rig.run()
+    assert "recopy" in (refused.value.hint or "")
+    again(rig, "u")
+    require_green_and_equal(rig)

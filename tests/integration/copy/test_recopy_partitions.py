@@ -102,3 +102,40 @@ def test_a_detached_partition_is_followed_as_a_table_of_its_own_once_it_is_one_a
     with pytest.raises(ConfigurationError, match="is a partition of"):
         rig.run()
     assert any("is a partition of" in one.what for one in check_pipeline(rig.config, rig.source, rig.target).findings)
+
+
+def test_a_partition_that_was_copied_by_itself_comes_back(rig: Rig) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write("INSERT INTO p SELECT i, 'first' FROM generate_series(1, 9) i", "ALTER TABLE p DETACH PARTITION p_1")
+    execute(rig.target_dsn, "CREATE TABLE p_1 (id integer PRIMARY KEY, v text)")
+    with pytest.raises(ParallelApplyError, match="detached"):
+        rig.run()
+    again(rig, "p")
+    again(rig, "p_1")
+    require_green_and_equal(rig)
+    rig.write(
+        "INSERT INTO p_1 VALUES (10, 'by itself')", "ALTER TABLE p ATTACH PARTITION p_1 FOR VALUES FROM (0) TO (100)"
+    )
+    with pytest.raises(ParallelApplyError, match=r"p_1 was attached with rows"):
+        rig.run()
+    execute(rig.target_dsn, "DROP TABLE p_1")
+    again(rig, "p")
+    rig.write("INSERT INTO p VALUES (11, 'back')")
+    require_green_and_equal(rig)
+
+
+def test_a_partition_that_is_gone_asks_for_no_copy(rig: Rig) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    again(rig, "p")
+    rig.write("INSERT INTO p VALUES (1, 'one')")
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE p DETACH PARTITION p_1", "DROP TABLE p_1")
+    with pytest.raises(ParallelApplyError, match=r"p_1 was detached or dropped"):
+        rig.run()
+    again(rig, "p")
+    rig.write("DELETE FROM t WHERE id < 5")
+    require_green_and_equal(rig)

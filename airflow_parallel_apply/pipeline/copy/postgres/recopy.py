@@ -31,12 +31,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.capture.passing_over import pass_over
+from airflow_parallel_apply.pipeline.capture.passing_over import copies_of_parts, pass_over
 from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
-from airflow_parallel_apply.pipeline.copy.postgres.computed import left_surplus, left_uncomputed
-from airflow_parallel_apply.pipeline.copy.postgres.former_names import left_renamed
+from airflow_parallel_apply.pipeline.copy.postgres.left import require_nothing_left
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
@@ -140,25 +139,7 @@ class Recopy:
         state = self._registered()
         relations = self._recopying.require_copyable()
         positions = self._holding.target.positions()
-        renamed = left_renamed(self._config.log_url, self._writing, relations, positions)
-        if renamed:
-            raise self._wrong(
-                "the target has tables under the names that they had at the source before",
-                f"Run {'; '.join(renamed)} at the target, then recopy again.",
-            )
-        surplus = left_surplus(self._config.log_url, self._writing, relations, positions)
-        if surplus:
-            raise self._wrong(
-                "the target has columns that the source has renamed or dropped since",
-                f"Run {'; '.join(surplus)} at the target, then recopy again. What you want to keep there: rename it to "
-                "a name that the source does not use.",
-            )
-        left = left_uncomputed(self._config.log_url, self._writing, relations, positions)
-        if left:
-            raise self._wrong(
-                "the target does not compute generated columns as the source does",
-                f"Run {'; '.join(left)} at the target, then recopy again.",
-            )
+        require_nothing_left(self._config, self._writing, relations, positions)
         looked_for = Expectation(
             channels=max(state.channels, 1), tables=tuple(relations), followed=self._recopying.followed()
         )
@@ -221,17 +202,20 @@ class Recopy:
             # No run begins from here on, whatever became of the other session, until this transaction has ended.
             require_generation(connection, self._writing, self._generation)
             applied_seqno = low_watermark(read_positions(connection, self._writing))
+            copied = tuple(zip(then.relations, done, strict=True))
+            parts = copies_of_parts(copied, then.parts)
             pass_over(
                 self._config.log_url,
-                [*zip(then.relations, done, strict=True)],
-                parts=then.parts,
+                copied,
+                parts=parts,
                 register=then.register,
                 require=partial(self._require_namesakes, then),
                 after_seqno=applied_seqno,
             )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
-            ledger.note_recopied(done, above_seqno=applied_seqno)
-            write_recopied(connection, self._writing, done)
+            recorded = (*done, *(copy for _, copy in parts))
+            ledger.note_recopied(recorded, above_seqno=applied_seqno)
+            write_recopied(connection, self._writing, recorded)
         self._analyze(tables)
         return done
 

@@ -1,0 +1,34 @@
+"""What the target has of a table's past: names and columns that a copy of the source's rows would not replace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.copy.postgres.computed import left_surplus, left_uncomputed
+from airflow_parallel_apply.pipeline.copy.postgres.former_names import left_renamed
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
+
+_KEEP = " What you want to keep there: rename it to a name that the source does not use."
+
+
+def require_nothing_left(
+    config: PipelineConfig, session: Session, relations: Sequence[Relation], positions: Sequence[Position]
+) -> None:
+    """Before tables are copied anew. Errors: `ConfigurationError` with the statements that go before; the session's."""
+    for find, what, more in (
+        (left_renamed, "the target has tables under the names that they had at the source before", ""),
+        (left_surplus, "the target has columns that the source has renamed or dropped since", _KEEP),
+        (left_uncomputed, "the target does not compute generated columns as the source does", ""),
+    ):
+        statements = find(config.log_url, session, relations, positions)
+        if statements:
+            raise ConfigurationError(
+                what,
+                op="recopy",
+                pipeline=config.pipeline,
+                hint=f"Run {'; '.join(statements)} at the target, then recopy again.{more}",
+            )
