@@ -18,7 +18,7 @@ _TRIES: Final = 5
 def copies_of_parts(
     copied: Sequence[tuple[Relation, Recopied]], parts: Mapping[int, Sequence[tuple[int, str, str]]]
 ) -> tuple[tuple[int, Recopied], ...]:
-    """What holds the tables' rows, and may have sent them under names of its own: each oid, with its part of a copy.
+    """Each partition, as its oid, with its part of a copy: it may have sent rows of the table under a name of its own.
     `parts`: oid, schema and name, by the table's oid.
 
     Log, ledger and target all know a copy under each of these names, because each keeps a name's last one. A name that

@@ -1,4 +1,4 @@
-"""What the target has of a table's past: names and columns that a copy of the source's rows would not replace."""
+"""Names and columns that a target has from a table's past, and that a copy of the source's rows would not replace."""
 
 from __future__ import annotations
 
