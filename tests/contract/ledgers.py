@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.target import MemoryTarget
 from tests.support.in_memory.target_data import TargetData
+from tests.support.written_log import make_log
 
 Open = Callable[[], PipelineSession]
 
@@ -45,8 +46,10 @@ def _beside_kafka(request: pytest.FixtureRequest) -> Open:
     broker = KafkaBroker().start()
     request.addfinalizer(broker.stop)
     ledger = Endpoint(conn_id="ledger", url=request.getfixturevalue("ledger_dsn"))
-    url = f"kafka://{broker.address}/feed?staging={request.getfixturevalue('tmp_path')}"
-    return lambda: open_pipeline(Endpoint(conn_id="target", url=url, ledger=ledger), "demo")
+    directory = request.getfixturevalue("tmp_path")
+    url, log_url = f"kafka://{broker.address}/feed?staging={directory}", str(directory / "log")
+    make_log(log_url)
+    return lambda: open_pipeline(Endpoint(conn_id="target", url=url, ledger=ledger), "demo", log_url=log_url)
 
 
 LEDGERS: dict[str, Callable[[pytest.FixtureRequest], Open]] = {
