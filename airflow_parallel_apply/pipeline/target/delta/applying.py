@@ -69,7 +69,7 @@ class Applier:
                 make_table(self._lake, relation)
                 table = self._open(relation)
             else:
-                table = require_known(open_table(self._lake, uri), known, relation.name)
+                table = require_known(self._lake, open_table(self._lake, uri), known, relation.name)
             found = known_as(table, uri)
             tables.append(found if known is None else replace(found, version=known.version))
             if self._lake.is_feed:

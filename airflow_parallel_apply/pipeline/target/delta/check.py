@@ -28,7 +28,7 @@ def lake_findings(lake: Lake, expected: Expectation, known: Mapping[str, KnownTa
     for relation in expected.tables:
         uri = lake.table_uri(relation.schema, relation.table)
         table = open_table(lake, uri)
-        found = lost(table, known[uri]) if uri in known else None
+        found = lost(lake, table, known[uri]) if uri in known else None
         if found is not None:
             what, note = found
             yield _error(relation, what, note)

@@ -15,7 +15,8 @@ from typing import Any, Final, Self
 from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.target.delta.tables import table_errors
+from airflow_parallel_apply.pipeline.target.delta.place import Lake
+from airflow_parallel_apply.pipeline.target.delta.tables import commit_path, table_errors
 
 _ANEW: Final = "or drop the pipeline, and begin anew with a copy"
 _GONE: Final = ("is not in the lake any more", f"Put it back as it was, {_ANEW}.")
@@ -54,16 +55,16 @@ def known_as(table: DeltaTable, uri: str) -> KnownTable:
     return KnownTable(uri=uri, table_id=str(table.metadata().id), version=int(table.version()))
 
 
-def require_known(table: DeltaTable | None, known: KnownTable, name: str) -> DeltaTable:
+def require_known(lake: Lake, table: DeltaTable | None, known: KnownTable, name: str) -> DeltaTable:
     """The table, if it has what the pipeline committed to it. Errors: `TargetError` if not; `Unavailable`."""
-    found = lost(table, known)
+    found = lost(lake, table, known)
     if table is None or found is not None:
         what, hint = found or _GONE
         raise TargetError(f"{name} {what}", op="commit", table=name, hint=hint)
     return table
 
 
-def lost(table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:
+def lost(lake: Lake, table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:
     """Tell what became of a table that lacks what the pipeline committed to it, and what to do; None if it lacks
     nothing. Errors: `Unavailable`.
     """
@@ -75,7 +76,7 @@ def lost(table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:
         return "was made anew by somebody else, without the rows that it had", f"Put the former one back, {_ANEW}."
     if table.version() < known.version:
         return f"was set back to version {table.version()}", f"Put version {known.version} back, {_ANEW}."
-    restored = _restored(table, known.version)
+    restored = _restored(lake, known, int(table.version()))
     if restored is None:
         return None
     return (
@@ -84,22 +85,30 @@ def lost(table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:
     )
 
 
-def _restored(table: DeltaTable, version: int) -> str | None:
-    """The former version that the newest one is made of; None: it is made of `version`. Files of the log that are gone
-    tell nothing.
+def _restored(lake: Lake, known: KnownTable, at: int) -> str | None:
+    """The former version that version `at` is made of; None: it is made of the one that is known. Files of the log that
+    are gone tell nothing.
     """
-    at = int(table.version())
-    if at == version:
-        return None
-    with table_errors("commit"):
-        history: dict[int, dict[str, Any]] = {one["version"]: one for one in table.history(at - version)}
-    while at > version:
-        entry = history.get(at, {})
-        if entry.get("operation") != "RESTORE":
+    while at > known.version:
+        commit = _commit_info(lake, known.uri, at)
+        if commit.get("operation") != "RESTORE":
             at -= 1
             continue
-        target = (entry.get("operationParameters") or {}).get("version")
-        if target is None or int(target) < version:
+        target = (commit.get("operationParameters") or {}).get("version")
+        if target is None or int(target) < known.version:
             return "a former moment" if target is None else f"version {target}"
         at = int(target)
     return None
+
+
+def _commit_info(lake: Lake, uri: str, version: int) -> dict[str, Any]:
+    """A version's own account of it. delta-rs' `history` has it, too, but keeps Python's lock while it waits for the
+    storage, and then nobody renews the lease.
+    """
+    with table_errors("commit"):
+        try:
+            with lake.files.open_input_file(commit_path(lake, uri, version)) as opened:
+                actions = [json.loads(line) for line in opened.read().splitlines()]
+        except FileNotFoundError:
+            return {}
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})

@@ -123,13 +123,18 @@ def read_columns(
             yield batch.select(schema.names).cast(schema)
 
 
+def commit_path(lake: Lake, uri: str, version: int) -> str:
+    """The file of a commit, as `Lake.files` takes it. It is gone some time after a checkpoint."""
+    return f"{lake.path(uri)}/_delta_log/{version:020d}.json"
+
+
 def sync(lake: Lake, uri: str, version: int) -> None:
     """Bring a commit to the disk, its data first; a bucket has it there already. What comes after it, in another table,
     then never outlives it. Errors: `Unavailable`.
     """
     if not lake.is_local:
         return
-    log = Path(uri, "_delta_log", f"{version:020d}.json")
+    log = Path(commit_path(lake, uri, version))
     with table_errors("commit"):
         actions = [json.loads(line) for line in log.read_text().splitlines()]
         added = [Path(uri, unquote(action["add"]["path"])) for action in actions if "add" in action]
