@@ -43,3 +43,14 @@ def require_green_and_equal(rig: Rig) -> None:
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def change(rig: Rig, mark: str) -> None:
+    """Changes of every kind, of both tables in the same transactions."""
+    rig.transaction(
+        f"UPDATE t SET v = '{mark}' WHERE id % 3 = 0",
+        f"UPDATE u SET v = '{mark}' WHERE id % 3 = 0",
+        "UPDATE t SET id = -id WHERE id % 7 = 0",
+        "DELETE FROM t WHERE id % 10 = 5",
+        f"INSERT INTO t SELECT max(abs(id)) + 1, '{mark}' FROM t",
+    )

@@ -4,42 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
-from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
-from airflow_parallel_apply.pipeline.copy.postgres import recopy
-from airflow_parallel_apply.pipeline.errors import (
-    ConfigurationError,
-    LeaseBusy,
-    ParallelApplyError,
-    PlanError,
-    TargetError,
-)
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from tests.integration.copy.recopying import again, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
+from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.ddl_messages import ddl, install
 from tests.support.plain_rig import plain_rig
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated, variants
-
-
-def change(rig: Rig, mark: str) -> None:
-    """Changes of every kind, of both tables in the same transactions."""
-    rig.transaction(
-        f"UPDATE t SET v = '{mark}' WHERE id % 3 = 0",
-        f"UPDATE u SET v = '{mark}' WHERE id % 3 = 0",
-        "UPDATE t SET id = -id WHERE id % 7 = 0",
-        "DELETE FROM t WHERE id % 10 = 5",
-        f"INSERT INTO t SELECT max(abs(id)) + 1, '{mark}' FROM t",
-    )
+from tests.support.variants import gated
 
 
 def test_a_column_that_was_sent_and_has_another_name_by_now_is_named(rig: Rig) -> None:
@@ -209,63 +187,6 @@ def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig
     require_green_and_equal(rig)
 
 
-class Cut(BaseException):
-    """As a kill at this line."""
-
-
-@pytest.mark.parametrize(
-    "line",
-    variants(
-        ["pass_over", "write_recopied", "require_generation"],
-        seldom=["pass_over", "require_generation"],
-        gated=["write_recopied"],
-    ),
-)
-def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    require_green_and_equal(rig)
-    change(rig, "captured")
-    rig.capture("captured")
-
-    def cut(*_: Any, **__: Any) -> None:
-        raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(recopy, line, cut)
-        with pytest.raises(Cut):
-            again(rig, "t")
-    if line == "write_recopied":
-        assert not check_pipeline(rig.config, rig.source, rig.target).is_good
-        with pytest.raises(TargetError, match=r"public\.t") as refused:
-            rig.run()
-        assert "parallel-apply recopy --pipeline p --table public.t" in (refused.value.hint or "")
-        again(rig, "t")
-    require_green_and_equal(rig)
-
-
-def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.capture("owner")
-    opened = rig.open("owner")
-    with pytest.raises(LeaseBusy):
-        again(rig, "t")
-    rig.close(opened, rig.apply(opened))
-    load = recopy.Recopy._load
-    met: list[Exception] = []
-
-    def meet(*arguments: Any, **named: Any) -> Sequence[int]:
-        for attempt in (lambda: rig.open("another"), lambda: again(rig, "u")):
-            with pytest.raises(LeaseBusy) as busy:
-                attempt()
-            met.append(busy.value)
-        change(rig, "captured meanwhile")
-        rig.capture("captures meanwhile")
-        return load(*arguments, **named)
-
-    monkeypatch.setattr(recopy.Recopy, "_load", meet)
-    again(rig, "t")
-    assert len(met) == 2
-    require_green_and_equal(rig)
-
-
 def test_the_command_tells_what_it_did(rig: Rig) -> None:
     arguments = ["--pipeline", "p", "--source", rig.source_dsn, "--target", rig.target_dsn]
     arguments += ["--log-url", rig.config.log_url, "--table"]
@@ -310,15 +231,6 @@ def test_a_name_with_a_dot_or_a_space_is_copied_as_its_hint_says_it(rig: Rig) ->
     assert "several tables that are called our.shop.odd table" in " ".join(unclear.output.split())
 
 
-def test_a_target_restored_to_before_the_copy_is_refused(rig: Rig) -> None:
-    require_green_and_equal(rig)
-    again(rig, "t")
-    with psycopg.connect(rig.target_dsn) as connection:
-        connection.execute("DELETE FROM parallel_apply.recopy")
-    with pytest.raises(TargetError, match="does not hold"):
-        rig.run()
-
-
 @pytest.mark.long
 def test_a_log_without_any_row_left_is_read_compacted_and_gone_on_with(rig: Rig) -> None:
     require_green_and_equal(rig)
@@ -346,18 +258,3 @@ def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_
         assert "session_replication_role" in (refused.value.hint or "")
         rig.write("INSERT INTO t VALUES (2)")
         require_green_and_equal(rig)
-
-
-def test_a_log_that_knows_less_copies_than_the_ledger_ends_the_run(rig: Rig) -> None:
-    again(rig, "t")
-    execute(
-        rig.target_dsn,
-        "INSERT INTO parallel_apply.recopy (pipeline, schema_name, table_name, recopy_id, copied_offset, rows)"
-        " SELECT pipeline, schema_name, 'u', 'newer', copied_offset, 0 FROM parallel_apply.recopy",
-    )
-    rig.write("UPDATE t SET v = 'behind' WHERE id = 7")
-    with pytest.raises(PlanError, match="copied anew, and the log does not") as refused:
-        rig.run()
-    assert "recopy" in (refused.value.hint or "")
-    again(rig, "u")
-    require_green_and_equal(rig)
