@@ -68,6 +68,9 @@ def recopy(
     if as_json:
         typer.echo(json.dumps({"pipeline": pipeline, "tables": shown}))
         return
+    if not shown:
+        typer.echo("These tables are gone at the source: their copy, which was cut off, is asked for no more.")
+        return
     for one in shown:
         typer.echo(f"{one['schema']}.{one['table']}: {one['rows']:,} rows, as they were at offset {one['offset']}")
     typer.echo("Until a run has passed that offset they are ahead of the other tables; from then on green means equal.")

@@ -9,6 +9,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver, WriterFenced
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
@@ -32,11 +33,47 @@ def copies_of_parts(
     )
 
 
+def copies_of_lost(
+    lost: Sequence[PassedOver],
+    copied: Sequence[Relation],
+    *,
+    names: Mapping[int, str],
+    parts: Mapping[int, Sequence[tuple[int, str, str]]],
+    recopy_id: str,
+    offset: Offset,
+) -> tuple[tuple[int | None, Recopied], ...]:
+    """Former copies that were lost and that nobody can make again under their names: their tables were renamed, and are
+    part of this copy, or the source sends them no more. This copy stands for them from now on.
+
+    `lost`: see `lost_copies`. `names`, `parts`: all tables that the source sends, by oid, and their partitions.
+
+    What was sent of a table that is gone, up to this copy's `offset`, has no rows to meet at the target. A name that is
+    another table's now keeps the former copy's offset, since the other one's changes are wanted.
+    """
+    of_this = {relation.oid for relation in copied}
+    followed = {*names, *(oid for found in parts.values() for oid, _, _ in found)}
+    in_use = {*names.values()}
+    return tuple(
+        (
+            one.oid,
+            Recopied(
+                schema=one.schema,
+                table=one.table,
+                recopy_id=recopy_id,
+                offset=one.below_offset if f"{one.schema}.{one.table}" in in_use else offset,
+                rows=0,
+            ),
+        )
+        for one in lost
+        if one.oid is not None and (one.oid in of_this or one.oid not in followed)
+    )
+
+
 def pass_over(
     log_url: str,
     copied: Sequence[tuple[Relation, Recopied]],
     *,
-    parts: Sequence[tuple[int, Recopied]],
+    further: Sequence[tuple[int | None, Recopied]],
     register: Callable[[str | None], str],
     require: Callable[[Sequence[Relation]], None],
     after_seqno: int,
@@ -44,9 +81,9 @@ def pass_over(
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
     meanwhile, which need no owner.
 
-    `parts`: see `copies_of_parts`. `register` makes the source's registration out of the log's; `require` raises for
-    definitions that the log has and that are in the way. Errors: `SourceChanged` where a table was redefined since;
-    `LogError`.
+    `further`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the log's;
+    `require` raises for definitions that the log has and that are in the way. Errors: `SourceChanged` where a table was
+    redefined since; `LogError`.
     """
     tries = 0
     while True:
@@ -64,7 +101,7 @@ def pass_over(
             PassedOver(
                 schema=copy.schema, table=copy.table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid
             )
-            for oid, copy in (*((relation.oid, copy) for relation, copy in copied), *parts)
+            for oid, copy in (*further, *((relation.oid, copy) for relation, copy in copied))
         ]
         writer.pass_over(passed_over, after_seqno=after_seqno)
         try:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.protocol import PassedOver
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, table_options
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
+def lost_copies(config: PipelineConfig, target: Target) -> tuple[PassedOver, ...]:
+    """Copies that the log names and the target does not hold. Errors: those of both."""
+    held = {one.recopy_id for one in target.recopied()}
+    return tuple(one for one in open_reader(config.log_url).state().passed_over if one.recopy_id not in held)
+
+
 def recopy_findings(config: PipelineConfig, target: Target) -> tuple[Finding, ...]:
     """One for each copy that is not there: it was cut off, or the target lost it. Errors: those of both."""
-    known = {one.recopy_id for one in target.recopied()}
-    lost = [one for one in open_reader(config.log_url).state().passed_over if one.recopy_id not in known]
+    lost = lost_copies(config, target)
     tables = table_options(f"{one.schema}.{one.table}" for one in lost)
     return tuple(
         Finding(

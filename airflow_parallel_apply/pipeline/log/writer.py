@@ -191,14 +191,20 @@ class DirectoryLogWriter:
             *(one for one in state.passed_over if (one.schema, one.table) not in given),
             *given.values(),
         )
-        oids = {one.oid for one in tables if one.oid is not None}
+        # Below an offset that was a table's before, its rows were left out then.
+        before = {(one.schema, one.table): one.below_offset for one in state.passed_over}
+        moved = [one for name, one in given.items() if one.below_offset > before.get(name, -1)]
+        if not moved:
+            return
+        names = {(one.schema, one.table) for one in moved}
+        oids = {one.oid for one in moved if one.oid is not None}
         ids = {
             relation.relation_id
             for relation in state.relations
-            if (relation.schema, relation.table) in given or relation.oid in oids
+            if (relation.schema, relation.table) in names or relation.oid in oids
         }
         kept = [segment for segment in state.segments if segment.last_seqno > after_seqno]
-        last_seqno = last_seqno_below(self._directory, kept, min(one.below_offset for one in tables))
+        last_seqno = last_seqno_below(self._directory, kept, min(one.below_offset for one in moved))
         self._unpublished.leave_out(kept, ids, last_seqno=last_seqno)
 
     def purge(self, through_seqno: int, *, older_than: datetime | None = None) -> tuple[Segment, ...]:

@@ -9,7 +9,8 @@ log passes over the tables' changes below it, captured or not::
 What a crash leaves, and what the next run makes of it:
 
     before the log     nothing: the temporary slot is gone, the target rolled back; the pipeline is what it was
-    log                a log that names a copy which the target does not know: refused, until it is copied again
+    log                a log that names a copy which the target does not know: refused, until it is copied again; of a
+                       table that is gone since, any copy stands for it
     committed          all of it
 
 Runs are kept out by a lock that goes with this process's session; a run that was alive before lost its generation.
@@ -31,8 +32,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.capture.passing_over import copies_of_parts, pass_over
+from airflow_parallel_apply.pipeline.capture.passing_over import copies_of_lost, copies_of_parts, pass_over
 from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_findings
+from airflow_parallel_apply.pipeline.check.recopied import lost_copies
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.left import require_nothing_left
@@ -99,7 +101,8 @@ def recopy_tables(
         writing = Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)
         stack.callback(holding.close)
         stack.callback(writing.close)
-        recopying = Recopying(looking, config, names, partial(reader_if_there, config.log_url))
+        log, lost = partial(reader_if_there, config.log_url), partial(lost_copies, config, holding.target)
+        recopying = Recopying(looking, config, names, log, lost=lost)
         recopy = Recopy(config, reading, holding, writing, recopying, report)
         recopy.require_ready(source, target)
         recopy.keep_runs_out()
@@ -203,17 +206,23 @@ class Recopy:
             require_generation(connection, self._writing, self._generation)
             applied_seqno = low_watermark(read_positions(connection, self._writing))
             copied = tuple(zip(then.relations, done, strict=True))
-            parts = copies_of_parts(copied, then.parts)
+            lost = lost_copies(self._config, self._holding.target)
+            further = (
+                *copies_of_lost(
+                    lost, then.relations, names=then.names, parts=then.parts, recopy_id=recopy_id, offset=then.lsn
+                ),
+                *copies_of_parts(copied, then.parts),
+            )
             pass_over(
                 self._config.log_url,
                 copied,
-                parts=parts,
+                further=further,
                 register=then.register,
                 require=partial(self._require_namesakes, then),
                 after_seqno=applied_seqno,
             )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
-            recorded = (*done, *(copy for _, copy in parts))
+            recorded = (*(copy for _, copy in further), *done)
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
         self._analyze(tables)

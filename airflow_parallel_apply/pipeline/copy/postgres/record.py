@@ -242,6 +242,8 @@ class CopyRecord:
 
 def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.Composable]) -> None:
     """Remove all rows, in the caller's transaction; each table as TRUNCATE names it. Errors: psycopg's own."""
+    if not tables:
+        return
     try:
         with connection.transaction():
             connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))

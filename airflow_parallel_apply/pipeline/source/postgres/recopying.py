@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,9 +13,9 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.log.protocol import LogReader, PassedOver
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed
+from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed, table_options
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, list_tables, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
 from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
@@ -37,6 +37,12 @@ CROSS JOIN LATERAL pg_catalog.pg_partition_tree(t.oid) AS part
 JOIN pg_catalog.pg_class c ON c.oid = part.relid AND c.oid <> t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 """
+_TODAY: Final = """
+SELECT n.nspname || '.' || c.relname
+FROM unnest(%s::oid[]) AS lost (oid)
+JOIN pg_catalog.pg_class c ON c.oid = coalesce(pg_catalog.pg_partition_root(lost.oid), lost.oid)
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+"""
 _SLOT_LETTERS: Final = 12
 _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
@@ -45,8 +51,8 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 class TablesThen:
     """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
     makes of a log's registration the one in which they are as they are then. `names`: of all followed tables there, by
-    oid. `parts`: the partitions of these tables, as oid, schema and name, by the oid of the table. What was sent under
-    a partition's own name, since it was a table of its own or the publication was altered, is in the copy too.
+    oid. `parts`: the partitions of all these, as oid, schema and name, by the oid of the table. What was sent under a
+    partition's own name, since it was a table of its own or the publication was altered, is in the table's copy too.
     """
 
     lsn: int
@@ -61,10 +67,20 @@ class TablesThen:
 class Recopying:
     """Through a session of the source; its methods raise the pipeline's errors."""
 
-    def __init__(self, session: Session, config: PipelineConfig, names: Sequence[Name], log: OpenLog) -> None:
+    def __init__(
+        self,
+        session: Session,
+        config: PipelineConfig,
+        names: Sequence[Name],
+        log: OpenLog,
+        *,
+        lost: Callable[[], Sequence[PassedOver]],
+    ) -> None:
+        """`lost`: former copies that are not at the target. One of a table that is gone can only be named."""
         self._session = session
         self._config = config
         self._names = tuple(names)
+        self._lost = lost
         self._publication = config.stream
         slot = Slot(session, name=self._publication, publication=self._publication)
         self._mine = PipelineObjects(
@@ -83,6 +99,8 @@ class Recopying:
             log = self._require_stream(server)
             tables = self._find()
             self._require_own_names(tables, log.state().relations)
+            if not tables:
+                return ()
             found = errors(table_findings(self._session.catalog(), tables, self._config.tables, server.user))
             if found:
                 what = "; ".join(finding.what for finding in found)
@@ -125,6 +143,7 @@ class Recopying:
                             pipeline=self._config.pipeline,
                             hint="Run it again.",
                         )
+                    names = {oid: table.name for oid, table in found.items() if table.is_published}
                     yield TablesThen(
                         lsn=moment.lsn,
                         snapshot=moment.snapshot,
@@ -133,8 +152,8 @@ class Recopying:
                         register=lambda text: registered_anew(
                             connection, self._publication, text, [table.oid for table in now]
                         ),
-                        names={oid: table.name for oid, table in found.items() if table.is_published},
-                        parts=self._parts(connection, [table.oid for table in now]),
+                        names=names,
+                        parts=self._parts(connection, [*names]),
                     )
 
     def _parts(self, connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[tuple[int, str, str]]]:
@@ -157,21 +176,39 @@ class Recopying:
         for table in list_tables(self._session.catalog(), self._publication):
             there.setdefault(table.name, []).append(table)
         names = [*dict.fromkeys(".".join(name) for name in self._names)]
-        missing = [name for name in names if name not in there]
-        if missing:
-            raise self._wrong(
-                f"the source {self._session.place} has no table {listed(missing)} that can be followed",
-                "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
-                "it out with an exclude pattern.",
-            )
-        unclear = [name for name in names if len(there[name]) > 1]
+        named = [name for name in names if name in there]
+        gone = [name for name in names if name not in there]
+        if gone:
+            published = {name for name, found in there.items() if any(table.is_published for table in found)}
+            self._require_lost(gone, named, published)
+        unclear = [name for name in named if len(there[name]) > 1]
         if unclear:
             raise self._wrong(
                 f"the source {self._session.place} has several tables that are called {listed(unclear)}, with a dot in "
                 "the name of one or its schema",
                 "Rename one.",
             )
-        return tuple(there[name][0] for name in names)
+        return tuple(there[name][0] for name in named)
+
+    def _require_lost(self, gone: Sequence[str], named: Sequence[str], published: Collection[str]) -> None:
+        """Require that these, which are no tables that can be followed, are names of lost copies, and that what became
+        of their tables is copied, too, if it is followed.
+        """
+        lost = {f"{one.schema}.{one.table}": one.oid for one in self._lost()}
+        missing = [name for name in gone if lost.get(name) is None]
+        if missing:
+            raise self._wrong(
+                f"the source {self._session.place} has no table {listed(missing)} that can be followed",
+                "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
+                "it out with an exclude pattern.",
+            )
+        rows = self._session.catalog().execute(_TODAY, [[lost[name] for name in gone]]).fetchall()
+        left = sorted({today for (today,) in rows if today in published and today not in named})
+        if left:
+            raise self._wrong(
+                f"what was {listed(gone)} is part of {listed(left)} now, under another name or as a partition",
+                f"Copy it with that: {table_options([*named, *left])}.",
+            )
 
     def _require_own_names(self, tables: Sequence[SourceTable], relations: Sequence[Relation]) -> None:
         """The copy of a table would replace, and later be renamed as, the one that had its name before."""
