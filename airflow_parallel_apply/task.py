@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from airflow.sdk import BaseOperator, Context
@@ -72,12 +72,15 @@ class Settings:
 
 
 def run_identity(context: Context) -> RunIdentity:
-    """The same for every task of a DAG run, and for the run's retries and clears."""
-    run_id = f"{context['ti'].dag_id}/{context['run_id']}"
+    """The same for every task of a DAG run, and for the run's retries and clears. A run that was deleted may leave its
+    id to another one, which ends elsewhere unless both have an interval: the time of the trigger tells the two apart.
+    """
+    run = f"{context['ti'].dag_id}/{context['run_id']}"
+    interval = interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
     return RunIdentity(
-        run_id=run_id,
-        owner=owner_of(run_id),
-        interval=interval_of(context.get("data_interval_start"), context.get("data_interval_end")),
+        run_id=f"{run}@{context['dag_run'].run_after.astimezone(UTC).isoformat()}" if interval is None else run,
+        owner=owner_of(run),
+        interval=interval,
     )
 
 

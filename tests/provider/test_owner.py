@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from airflow_parallel_apply import owner
+from airflow_parallel_apply.task import run_identity
 
 URL = "airflow_parallel_apply.owner.conf"
 
@@ -51,6 +56,30 @@ def test_a_deployment_with_a_url_of_its_own_needs_no_name(monkeypatch: pytest.Mo
     monkeypatch.setattr(owner, "conf", Conf("https://airflow.example.org/"))
     monkeypatch.setattr(owner, "Variable", None)
     assert owner.owner_of("dag/run") == "https://airflow.example.org/dag/run"
+
+
+def test_a_run_under_the_id_of_a_deleted_one_is_another_run_unless_both_have_an_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner, "conf", Conf("https://airflow.example.org"))
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def run_id(run_after: datetime, **interval: datetime) -> str:
+        context: Any = {
+            "ti": SimpleNamespace(dag_id="dag"),
+            "run_id": "nightly",
+            "dag_run": SimpleNamespace(run_after=run_after),
+            **interval,
+        }
+        found = run_identity(context)
+        assert found.owner == "https://airflow.example.org/dag/nightly"
+        return found.run_id
+
+    later = first + timedelta(days=1)
+    assert run_id(first) == run_id(first)
+    assert run_id(first) != run_id(later)
+    interval = {"data_interval_start": first, "data_interval_end": later}
+    assert run_id(first, **interval) == run_id(later, **interval)
 
 
 def test_only_runs_of_this_deployment_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:

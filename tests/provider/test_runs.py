@@ -108,7 +108,7 @@ def test_a_stop_written_into_opens_xcom_reaches_the_lanes(run: Run, pipeline: Fa
     seen: list[bool] = []
 
     def lane(signals: Any) -> None:
-        run_id = pipeline.asked["open"]["run_id"].removeprefix("parallel_apply/")
+        run_id = pipeline.asked["open"]["owner"].rpartition("/")[2]
         BaseXCom.set("stop_marker", {"stop": True}, dag_id="parallel_apply", task_id="open", run_id=run_id)
         seen.append(signals.stop_requested())
 
