@@ -73,6 +73,9 @@ class CoordinatorOperator(LeaseTask):
     ) -> None:
         self.action = Action(action)
         judge = self.action is Action.CLOSE
+        if self.action is Action.OPEN:
+            # The lanes are mapped over what it returns, whatever `default_args` say.
+            kwargs["do_xcom_push"] = True
         super().__init__(
             trigger_rule=trigger_rule or (TriggerRule.ALL_DONE if judge else TriggerRule.ALL_SUCCESS), **kwargs
         )
