@@ -57,10 +57,10 @@ def lane_runner(settings: Settings, opened: OpenedRun, lane: int) -> LaneRunner:
 
 @contextmanager
 def spark_stage(
-    spark: SparkEndpoint, config: PipelineConfig, target: Endpoint, *, session_id: Callable[[], str]
+    spark: SparkEndpoint, config: PipelineConfig, target: Endpoint, *, session_id: Callable[[str | None], str]
 ) -> Iterator[tuple[Stage, str | None]]:
-    """A stage in the run's shared session, and the address of Spark's pages where it is known. `session_id`: asked when
-    a session is opened.
+    """A stage in the run's shared session, and the address of Spark's pages where it is known. `session_id`: as
+    `ConnectAccess` asks for it.
     """
     from airflow_parallel_apply.spark.session import ConnectAccess
     from airflow_parallel_apply.spark.stage import open_stage
@@ -90,8 +90,9 @@ class _LaneHere:
 
         work = self._work
 
-        def session_id() -> str:
-            return shared_session(work.opened, work.config, work.target, work.queue, make=True) or str(uuid4())
+        def session_id(closed: str | None) -> str:
+            found = shared_session(work.opened, work.config, work.target, work.queue, make=True, closed=closed)
+            return found or str(uuid4())
 
         with spark_stage(self._spark, work.config, work.target, session_id=session_id) as (stage, ui_url):
             self._stage = stage

@@ -5,8 +5,9 @@
     ParallelApplyError
     ├── RetryableError            the same call may succeed later: retry it, bounded
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
-    │   │   └── StagingLost       what was staged is not there any more: stage it again
-    │   │       └── BranchesLost  what was prepared was rolled back, since something was in its way
+    │   │   ├── StagingLost       what was staged is not there any more: stage it again
+    │   │   │   └── BranchesLost  what was prepared was rolled back, since something was in its way
+    │   │   └── SessionClosed     Spark's server has closed a session for good: open another one
     │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
     │   ├── RoutingCancelled      the router let go of rows before they were read: the log has them
     │   ├── SpillFull             the router's disk is spent: the log has what it held
@@ -121,6 +122,10 @@ class BranchesLost(StagingLost):
     """The branches of a group were rolled back, since the target refused one, or one was in the way of another: the
     group is staged again, and not prepared.
     """
+
+
+class SessionClosed(Unavailable):
+    """Spark's server has closed the session, and its id stays dead: one with another id can be opened."""
 
 
 class Deadlock(RetryableError):

@@ -74,11 +74,16 @@ def spark_copier(url: str | None, source: Endpoint, target: Endpoint) -> Iterato
     """A copier in a session of its own, which ends with it. `url` None: the host's embedded server, which starts when
     it is asked to copy.
     """
-    session_id = str(uuid4())
+    ids = [str(uuid4())]
     with contextlib.ExitStack() as servers:
 
         def current_url() -> str:
             return url if url is not None else servers.enter_context(connect_server()).url
+
+        def session_id(closed: str | None) -> str:
+            if closed is not None:
+                ids.append(str(uuid4()))
+            return ids[-1]
 
         copier = SparkCopier(access=ConnectAccess(url=current_url, session_id=session_id), source=source, target=target)
         try:
@@ -86,7 +91,7 @@ def spark_copier(url: str | None, source: Endpoint, target: Endpoint) -> Iterato
         finally:
             copier.close()
             if copier.has_begun:
-                release_session(current_url(), session_id)
+                release_session(current_url(), ids[-1])
 
 
 class SparkCopier:

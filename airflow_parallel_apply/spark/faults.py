@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     LogError,
     ParallelApplyError,
+    SessionClosed,
     TargetError,
     Unavailable,
 )
@@ -56,9 +57,9 @@ def spark_errors(doing: str) -> Iterator[None]:
 def translate(error: Exception, doing: str) -> ParallelApplyError:
     """Translate a failure of Spark into the error that its caller expects.
 
-    The server or session is gone, the job was interrupted, or a worker died more often than tasks are retried:
-    `Unavailable`. A file of the log is missing or not readable: `LogError`. A Python exception in a worker that is
-    none of ours: `TargetError`. No access: `ConfigurationError`.
+    The server is gone, the job was interrupted, or a worker died more often than tasks are retried: `Unavailable`. The
+    session is gone: `SessionClosed`. A file of the log is missing or not readable: `LogError`. A Python exception in a
+    worker that is none of ours: `TargetError`. No access: `ConfigurationError`.
     """
     from pyspark.errors import PythonException
 
@@ -96,7 +97,7 @@ def translate(error: Exception, doing: str) -> ParallelApplyError:
             hint="The log directory must be visible to every Spark worker under the same path.",
         )
     if name.startswith("INVALID_HANDLE"):
-        return Unavailable(
+        return SessionClosed(
             f"the Spark session is gone ({name.rpartition('.')[2] or name})", op=doing, hint="Open one with a new id."
         )
     if _NO_SERVER in str(error):

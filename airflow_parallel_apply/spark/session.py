@@ -3,7 +3,8 @@
 Clients that name the same user and session id share the server's session and its warm Python workers, from any
 process: a lane's first job then costs under a second, not several. So a run generation has one session id; the lanes
 only close their channel, and `release_session` (by the task that closes the run) ends it for all. An id that was
-released stays dead: `open_session` then raises `Unavailable`, and the caller needs a new id.
+released, or of a session that was idle for too long, stays dead: `open_session` then raises `SessionClosed`, and the
+caller needs a new id.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import getpass
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, SessionClosed, Unavailable
 from airflow_parallel_apply.spark.faults import spark_errors
 
 BATCH_ROWS: Final = 16_384
@@ -59,9 +60,9 @@ def open_session(url: str, session_id: str) -> Any:
     """A client (`pyspark.sql.connect.session.SparkSession`) of the server's session `session_id`, a UUID.
 
     The caller closes it with `close_session`. Never the process's active session, so that a lane may live beside a
-    user's own Spark code. Errors: `Unavailable` when the server does not answer within seconds or the session was
-    released, `ConfigurationError` for a wrong URL or token. Later calls raise `Unavailable` too when the server has not
-    given a sign of life for five minutes.
+    user's own Spark code. Errors: `Unavailable` when the server does not answer within seconds, `SessionClosed` when it
+    has closed the session, `ConfigurationError` for a wrong URL or token. Later calls raise `Unavailable` too when the
+    server has not given a sign of life for five minutes.
     """
     from pyspark.errors import PySparkValueError
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
@@ -92,16 +93,21 @@ def open_session(url: str, session_id: str) -> Any:
 class ConnectAccess:
     """Implements `SparkAccess` for one of the clients of a server's session."""
 
-    def __init__(self, *, url: str | Callable[[], str], session_id: str | Callable[[], str]) -> None:
+    def __init__(self, *, url: str | Callable[[], str], session_id: str | Callable[[str | None], str]) -> None:
         """`url`: of Spark Connect, or what tells it now: an embedded server that died is another one afterwards.
-        `session_id`: or what tells it, when a session is opened.
+        `session_id`: or what tells it when a session is opened, given the id that the server has closed, if it has.
         """
         self._url = url
         self._session_id = session_id
 
     def open(self) -> Any:
-        session_id = self._session_id if isinstance(self._session_id, str) else self._session_id()
-        return open_session(self._url if isinstance(self._url, str) else self._url(), session_id)
+        if isinstance(self._session_id, str):
+            return self._opened(self._session_id)
+        session_id = self._session_id(None)
+        try:
+            return self._opened(session_id)
+        except SessionClosed:
+            return self._opened(self._session_id(session_id))
 
     def close(self, session: Any) -> None:
         close_session(session)
@@ -116,6 +122,9 @@ class ConnectAccess:
 
     def interrupt(self, session: Any, tag: str) -> None:
         interrupt(session, tag)
+
+    def _opened(self, session_id: str) -> Any:
+        return open_session(self._url if isinstance(self._url, str) else self._url(), session_id)
 
 
 def leave_unmeasured(session: Any) -> None:

@@ -139,7 +139,7 @@ class FakePipeline:
 
     @contextmanager
     def spark_stage(self, spark, config, target, *, session_id) -> Iterator[tuple[FakeStage, str | None]]:
-        self.asked["spark"] = {"spark": spark, "session_id": session_id()}
+        self.asked["spark"] = {"spark": spark, "session_id": session_id(None)}
         yield self.stage, "http://127.0.0.1:4040"
 
 
@@ -150,7 +150,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> FakePipeline:
     monkeypatch.setattr(watch, "changes_since", fake.changes_since)
     monkeypatch.setattr(watch, "source_is_past", fake.source_is_past)
     monkeypatch.setattr(watch, "lease_view", fake.lease_view)
-    monkeypatch.setattr(run, "shared_session", lambda opened, config, target, queue, *, make: fake.session_id)
+    monkeypatch.setattr(run, "shared_session", lambda *_, **__: fake.session_id)
     for name in ("capture", "open_run", "apply", "close_run"):
         monkeypatch.setattr(run, name, getattr(fake, name))
     monkeypatch.setattr(router, "plan", fake.plan)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.queue import open_queue
+from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import ConnectAccess, close_session, open_session, release_session
 from tests.support.rig import Rig
 
 
@@ -23,8 +26,8 @@ def test_lanes_find_the_session_of_open_and_agree_on_another_where_the_queue_was
     again = run.OpenedRun.from_json({**opened.to_json(), "session_id": "of an older release"})
     assert again == opened
 
-    def asked(*, make: bool) -> str | None:
-        return run.shared_session(opened, config, rig.target, None, make=make)
+    def asked(*, make: bool, closed: str | None = None) -> str | None:
+        return run.shared_session(opened, config, rig.target, None, make=make, closed=closed)
 
     assert asked(make=True) == asked(make=False) == "of open"
     queue = open_queue(target_dsn)
@@ -34,7 +37,25 @@ def test_lanes_find_the_session_of_open_and_agree_on_another_where_the_queue_was
     made = asked(make=True)
     assert made not in (None, "of open")
     assert asked(make=True) == made
+    another = asked(make=True, closed=made)
+    assert another not in (None, made)
+    # By whoever finds it closed later.
+    assert asked(make=True, closed=made) == asked(make=False) == another
     rig.apply(opened)
     rig.close(opened)
     assert queue.queue_stats(prefix=["p/"]) == ()
     queue.close()
+
+
+def test_a_session_that_the_server_has_closed_is_followed_by_another(spark_server: ServerLease) -> None:
+    dead, alive = str(uuid.uuid4()), str(uuid.uuid4())
+    close_session(open_session(spark_server.url, dead))
+    release_session(spark_server.url, dead)
+    access = ConnectAccess(url=spark_server.url, session_id=lambda closed: alive if closed == dead else dead)
+    session = access.open()
+    try:
+        assert session.session_id == alive
+        assert session.range(3).count() == 3
+    finally:
+        access.close(session)
+        release_session(spark_server.url, alive)
