@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.ddl_messages import ddl, install
@@ -184,6 +184,21 @@ def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig
     assert [one.table for one in again(rig, "w", "t")] == ["w", "t"]
     rig.write("UPDATE w SET v = 'after'")
     change(rig, "whole")
+    require_green_and_equal(rig)
+
+
+def test_whole_schemas_that_somebody_published_are_withdrawn_as_the_hint_says(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    rig.write('CREATE SCHEMA "Odd s"', 'ALTER PUBLICATION parallel_apply_p ADD TABLES IN SCHEMA "Odd s", public')
+    change(rig, "published twice")
+    with pytest.raises(SourceError, match="publishes whole schemas") as refused:
+        rig.run()
+    found = re.match(r"Run (ALTER PUBLICATION .+) at the source, then go on: Run `(.+?)`", refused.value.hint or "")
+    assert found is not None
+    rig.write(found[1])
+    assert "--table public.t --table public.u" in found[2]
+    again(rig, "t", "u")
+    change(rig, "published once")
     require_green_and_equal(rig)
 
 

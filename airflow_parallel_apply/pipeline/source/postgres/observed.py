@@ -30,7 +30,8 @@ class ObservedTable:
 @dataclass(frozen=True, kw_only=True)
 class Observed:
     """`horizon`: as in `Registration`. `publication`: the `xmin` of it; None where it is gone. `ours`: the transaction
-    of our last change to it. `wrong`: what it should send and does not, or the other way round, for people.
+    of our last change to it. `wrong`: what it should send and does not, or the other way round, for people. `schemas`:
+    those that it publishes whole.
     """
 
     server: str
@@ -38,6 +39,7 @@ class Observed:
     publication: int | None
     ours: int | None
     wrong: tuple[str, ...]
+    schemas: tuple[str, ...]
     tables: Mapping[int, ObservedTable]
 
     @cached_property
@@ -59,12 +61,13 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
     """`known`: tables that are asked for by oid and name, whether they are published or not. Errors: psycopg's own."""
     found = connection.execute(statement("publication"), {"publication": publication}).fetchone()
     if found is None:
-        return Observed(server="", horizon=None, publication=None, ours=None, wrong=(), tables={})
+        return Observed(server="", horizon=None, publication=None, ours=None, wrong=(), schemas=(), tables={})
     server, xmin, ours, unpublished, via_root, horizon = found
     wrong = [f"does not publish {', '.join(unpublished)}"] if unpublished else []
     if not via_root:
         wrong.append("does not publish partitions as their root")
-    if _has_schemas(connection, publication):
+    schemas = _whole_schemas(connection, publication)
+    if schemas:
         wrong.append("publishes whole schemas")
     rows = connection.execute(
         statement("observed"),
@@ -83,6 +86,7 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
         publication=xmin,
         ours=ours,
         wrong=tuple(wrong),
+        schemas=schemas,
         tables={table.registered.oid: table for table in tables},
     )
 
@@ -153,12 +157,12 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
     return ObservedTable(registered=registered, added_by=added_by, has_filter=has_filter, has_list=has_list)
 
 
-def _has_schemas(connection: psycopg.Connection[Any], publication: str) -> bool:
+def _whole_schemas(connection: psycopg.Connection[Any], publication: str) -> tuple[str, ...]:
     if connection.info.server_version < _FIRST_WITH_SCHEMAS:
-        return False
-    found = connection.execute(
-        "SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid "
-        "WHERE p.pubname = %s)",
+        return ()
+    rows = connection.execute(
+        "SELECT n.nspname FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid "
+        "JOIN pg_namespace n ON n.oid = s.pnnspid WHERE p.pubname = %s ORDER BY 1",
         [publication],
-    ).fetchone()
-    return bool(found and found[0])
+    )
+    return tuple(name for (name,) in rows)

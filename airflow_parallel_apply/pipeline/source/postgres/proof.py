@@ -170,9 +170,13 @@ def _publication_doubts(
     ourselves.
     """
     is_ours = now.ours == now.publication
+    schemas = ", ".join(quoted(schema) for schema in now.schemas)
+    # A table is published anew by a copy, a schema is not withdrawn by it.
+    first = f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLES IN SCHEMA {schemas} at the source, then go on: "
     for table in known.values():
         if now.wrong:
-            yield Doubt(table=table.name, what=f"publication {publication} {' and '.join(now.wrong)}: {table.name}")
+            what = f"publication {publication} {' and '.join(now.wrong)}: {table.name}"
+            yield Doubt(table=table.name, what=what, first=first if schemas else "")
         elif is_same_server and not is_ours and table.publication != now.publication:
             what = f"publication {publication} was altered, so changes of {table.name} may be missing"
             yield Doubt(table=table.name, what=what)
