@@ -116,6 +116,15 @@ def test_a_unit_that_is_appended_and_not_yet_moved_is_not_appended_again(
     require_once(rig)
 
 
+def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
+    execute(rig.source_dsn, "CREATE TABLE own (id integer PRIMARY KEY, _operation text, _seqno bigint)")
+    rig.prepare()
+    rig.write("INSERT INTO own VALUES (1, 'sold', 7), (2, 'bought', 8)", "UPDATE own SET _seqno = 9 WHERE id = 2")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 def test_a_lake_of_current_rows_is_no_feed(rig: Rig) -> None:
     with pytest.raises(ConfigurationError, match="feed=perhaps"):
         lake_of("delta:///lake?feed=perhaps")

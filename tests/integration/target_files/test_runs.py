@@ -84,6 +84,47 @@ def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: P
     assert {row["v"] for row in replayed(lake, "public.t").values()} == {"new"}
 
 
+def test_a_row_is_found_by_the_key_that_its_table_had_at_each_change(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.SKIP)
+    execute(rig.source_dsn, "CREATE TABLE k (id integer PRIMARY KEY, u integer NOT NULL UNIQUE, v text)")
+    execute(rig.source_dsn, "ALTER TABLE k ALTER v SET STORAGE EXTERNAL")
+    rig.prepare()
+    rig.write(
+        "INSERT INTO k SELECT i, i, repeat(i::text, 3000) FROM generate_series(1, 8) i",
+        "UPDATE k SET u = u + 100 WHERE id < 4",
+        "DELETE FROM k WHERE id = 2",
+    )
+    rig.run("by id")
+    rig.write(
+        "ALTER TABLE k REPLICA IDENTITY USING INDEX k_u_key",
+        "UPDATE k SET id = id + 10 WHERE id < 6",
+        "UPDATE k SET u = u + 200 WHERE id = 11",
+        "DELETE FROM k WHERE id = 13",
+    )
+    rig.run("by u")
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+    rig.write("ALTER TABLE k REPLICA IDENTITY DEFAULT", "UPDATE k SET u = u + 1000", "DELETE FROM k WHERE id = 14")
+    rig.run("by id again")
+    rig.write(
+        "ALTER TABLE k REPLICA IDENTITY FULL", "ALTER TABLE k DROP CONSTRAINT k_pkey", "INSERT INTO k VALUES (7, -1)"
+    )
+    rig.write("UPDATE k SET v = 'both' WHERE id = 7", "DELETE FROM k WHERE id = 8")
+    rig.run("by all values")
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
+    execute(rig.source_dsn, "CREATE TABLE own (id integer PRIMARY KEY, _operation text, _seqno bigint)")
+    rig.prepare()
+    rig.write("INSERT INTO own VALUES (1, 'sold', 7), (2, 'bought', 8)", "UPDATE own SET _seqno = 9", "DELETE FROM own")
+    rig.write("INSERT INTO own VALUES (1, 'sold', 7)")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake: Path) -> None:
     execute(rig.source_dsn, "CREATE TABLE odd (id integer PRIMARY KEY, span interval)")
     made = check_pipeline(rig.having(start=Start.COPY, create_tables=True).config, rig.source, rig.target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -43,9 +43,8 @@ class DeltaRows:
         if self._lake.is_feed:
             # All changes of the table are in memory.
             read = pa.Table.from_batches(read_columns(found, table.name), schema_of(found))
-            names = [name for name in CHANGE.names if name in read.column_names]
-            changes = changes_of(read, table, names)
-            yield from current_rows(changes, table).to_batches(max_chunksize=_BATCH_ROWS)
+            changes = changes_of(read, table, _change_names(table.name, read.column_names))
+            yield from current_rows([changes], table).to_batches(max_chunksize=_BATCH_ROWS)
             return
         lacking = set(table.columns).difference(schema_of(found).names)
         if lacking:
@@ -54,6 +53,16 @@ class DeltaRows:
 
     def cancel(self) -> None:
         """A batch is read in a moment."""
+
+
+def _change_names(table: str, columns: Sequence[str]) -> list[str]:
+    """The names of `CHANGE` in a feed: with more underscores where the table has columns of such names itself."""
+    first = CHANGE.names[0]
+    underscores = [name.removesuffix(first) for name in columns if name.lstrip("_") == first.lstrip("_")]
+    names = [max(underscores, key=len, default="") + name for name in CHANGE.names]
+    if not set(names) <= set(columns):
+        raise TableRefused(f"{table} is no feed of changes: it has no column {first}")
+    return names
 
 
 @contextmanager

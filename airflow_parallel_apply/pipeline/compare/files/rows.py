@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_parallel_apply.pipeline.compare.feed import changes_of, current_rows
+from airflow_parallel_apply.pipeline.compare.feed import Changes, changes_of, current_rows
 from airflow_parallel_apply.pipeline.compare.protocol import ComparedRows, SourceTable, TableRefused
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import CHANGE
@@ -58,20 +58,22 @@ class FilesRows:
         found = [self._read(file, table, behind) for file, behind in self._files if file.table == table.name]
         if not found:
             return
-        yield from current_rows(pa.concat_tables(found), table).to_batches(max_chunksize=_BATCH_ROWS)
+        yield from current_rows(found, table).to_batches(max_chunksize=_BATCH_ROWS)
 
     def cancel(self) -> None:
         """A file is read in a moment."""
 
-    def _read(self, file: DataFile, table: SourceTable, behind: int | None) -> pa.Table:
+    def _read(self, file: DataFile, table: SourceTable, behind: int | None) -> Changes:
         try:
             schema = self._schemas.of(file)
         except EncodeError as error:
             raise TableRefused(error.message) from error
         batches = decoded(file.path, self._place.read(file.path), schema, batch_rows=_BATCH_ROWS)
         read = pa.Table.from_batches(batches)
-        found = changes_of(read, table, read.column_names[-len(CHANGE) :])
-        return found if behind is None else found.filter(pc.greater(found.column("_seqno"), behind))
+        names = read.column_names[-len(CHANGE) :]
+        if behind is not None:
+            read = read.filter(pc.greater(read.column(names[CHANGE.get_field_index("_seqno")]), behind))
+        return changes_of(read, table, names, self._schemas.key_of(file))
 
 
 @contextmanager

@@ -84,6 +84,8 @@ class RowTyping:
     """The table's schema and its own name."""
     columns: tuple[ColumnTyping, ...]
     schema: pa.Schema
+    key: tuple[str, ...] = ()
+    """Names of the columns by which rows are told apart; none where that is by all values or by nothing."""
 
     @property
     def table(self) -> str:
@@ -113,6 +115,7 @@ def row_typing(relation: Relation, kept_as_text: Collection[str] = ()) -> RowTyp
         name=(relation.schema, relation.table),
         columns=columns,
         schema=pa.schema([*(typing.field for typing in columns), *behind]),
+        key=tuple(column.name for column in relation.columns if column.key),
     )
 
 

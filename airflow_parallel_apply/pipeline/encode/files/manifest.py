@@ -36,13 +36,15 @@ class DataFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
     """The columns of one version of a table's definition as the files have them. `columns`: pairs of a name and a type;
-    `texts`: names of those that keep the source's text.
+    `texts`: names of those that keep the source's text; `key`: of those by which its rows are told apart, none where
+    that is by all values or by nothing. None: an older version of the software did not say it.
     """
 
     table: str
     relation_id: int
     columns: tuple[tuple[str, str], ...]
     texts: tuple[str, ...]
+    key: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,4 +113,5 @@ def _table(value: dict[str, Any]) -> TableSchema:
         relation_id=value["relation_id"],
         columns=tuple((name, kind) for name, kind in value["columns"]),
         texts=tuple(value["texts"]),
+        key=tuple(value["key"]) if value.get("key") is not None else None,
     )

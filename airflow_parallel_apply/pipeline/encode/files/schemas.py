@@ -41,6 +41,7 @@ def schema_of(typing: RowTyping, relation_id: int) -> TableSchema:
         relation_id=relation_id,
         columns=tuple((field.name, str(field.type)) for field in typing.schema),
         texts=typing.texts,
+        key=typing.key,
     )
 
 
@@ -49,11 +50,18 @@ class FileSchemas:
 
     def __init__(self, manifests: Iterable[FileManifest]) -> None:
         self._found: dict[tuple[str, int], list[TableSchema]] = {}
+        self._keys: dict[tuple[str, int], tuple[str, ...]] = {}
         for manifest in manifests:
             for table in manifest.tables:
                 known = self._found.setdefault((table.table, table.relation_id), [])
-                if table not in known:
+                if all((table.columns, table.texts) != (one.columns, one.texts) for one in known):
                     known.append(table)
+                if table.key is not None:
+                    self._keys[table.table, table.relation_id] = table.key
+
+    def key_of(self, file: DataFile) -> tuple[str, ...] | None:
+        """See `TableSchema.key`."""
+        return self._keys.get((file.table, file.relation_id))
 
     def of(self, file: DataFile) -> pa.Schema:
         """Errors: `EncodeError` where it is not told which of several the file has, and the file does not say it."""
