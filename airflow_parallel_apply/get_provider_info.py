@@ -74,9 +74,19 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "The format of new files.",
                         "schema": {
                             "type": "string",
-                            "enum": ["parquet", "arrow", "avro", "json", "debezium", "csv"],
+                            "enum": ["parquet", "arrow", "avro", "json", "csv"],
                             "default": "parquet",
                         },
+                    },
+                    "text": {
+                        "label": "Columns as text",
+                        "description": "Columns, as schema.table.column, that keep the source's text; between commas.",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "region": {
+                        "label": "Region",
+                        "description": "The bucket's region; empty for the machine's own setting.",
+                        "schema": {"type": ["string", "null"]},
                     },
                     "endpoint_url": {
                         "label": "Endpoint",

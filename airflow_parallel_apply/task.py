@@ -164,7 +164,8 @@ class PipelineTask(Guarded, BaseOperator):
 
     :param pipeline: name of the pipeline, under which the target keeps its positions, plan and lease
     :param source_conn_id: connection of type postgres to capture from
-    :param target_conn_id: connection of type postgres to apply to
+    :param target_conn_id: connection to apply to: of type postgres, or of another target (parallel_apply_mariadb,
+        …_delta, …_files, …_kafka), which needs a ledger_conn_id
     :param spark_conn_id: connection of type spark (a cluster's master) or spark_connect; empty: an embedded local Spark
     :param queue_conn_id: connection of type parallel_apply_queue (a queue service, or PostgreSQL) or postgres to the
         queue that steers the pipeline; empty: in the ledger's database

@@ -70,7 +70,8 @@ PARAMS = {
         type="string",
         minLength=1,
         title="Target connection",
-        description_md="A connection of type **postgres**.",
+        description_md="A connection of type **postgres**; or of `parallel_apply_mariadb`, `parallel_apply_delta`, "
+        "`parallel_apply_files` or `parallel_apply_kafka`, which need a **ledger connection**.",
         section=_CONNECTIONS,
     ),
     "spark_conn_id": Param(

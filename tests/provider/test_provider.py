@@ -11,6 +11,7 @@ from airflow.sdk.module_loading import import_string
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_parallel_apply.get_provider_info import get_provider_info
+from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 
 
 def test_the_metadata_fit_airflows_schema() -> None:
@@ -26,6 +27,16 @@ def test_everything_that_the_metadata_name_exists() -> None:
                 import_module(module)
     for name in info["extra-links"]:
         import_string(name)
+
+
+def test_the_form_of_a_directory_of_files_offers_what_its_address_takes() -> None:
+    (form,) = [
+        one for one in get_provider_info()["connection-types"] if one["connection-type"] == "parallel_apply_files"
+    ]
+    fields = form["conn-fields"]
+    for format_ in fields["format"]["schema"]["enum"]:
+        options = "&".join(f"{name}={format_ if name == 'format' else 'x'}" for name in fields)
+        assert FilesAddress.parse(f"files+s3://lake/shop?{options}").format == format_
 
 
 def test_airflow_lists_the_provider() -> None:

@@ -21,7 +21,7 @@ from airflow_parallel_apply.router import commands as router_command
 from tests.provider.conftest import REPOSITORY
 from tests.support.queue_service import ServedQueue
 
-PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "docker" / "README.md")
+PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "docker" / "README.md")
 README = PAGES[0].read_text()
 INDEX, PARAMETERS, QUEUE, SCHEDULES, TUTORIAL = (
     (REPOSITORY / "docs" / f"{name}.md").read_text()
@@ -125,7 +125,7 @@ def _told_commands() -> Iterator[tuple[str, str]]:
 def test_every_command_is_complete_and_its_options_exist(
     page: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("PARALLEL_APPLY_TARGET", "PARALLEL_APPLY_QUEUE_DSN"):
+    for variable in ("PARALLEL_APPLY_TARGET", "PARALLEL_APPLY_QUEUE_DSN", "PARALLEL_APPLY_ROUTER"):
         monkeypatch.setenv(variable, "postgresql://nobody@nowhere.invalid/nothing")
     program = next(name for name in COMMANDS if command.startswith(name))
     verb, *arguments = shlex.split(command.removeprefix(program))
