@@ -27,7 +27,8 @@ from airflow_parallel_apply.pipeline.config import (
     TablePatterns,
     shard_pairs,
 )
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.open import place_of
 from airflow_parallel_apply.queue.model import QueueError
 
 Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
@@ -157,7 +158,11 @@ def console() -> Console:
 
 
 def named(text: str, option: str) -> Endpoint:
-    """The database that an address names."""
+    """The database that an address names. Errors: `ConfigurationError` for an address that cannot be read."""
+    try:
+        place_of(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{option}: {error.message}", hint=error.hint) from None
     return Endpoint(conn_id=option, url=text)
 
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from airflow_parallel_apply.commands import RoutingOptions, RunOptions, TableOptions
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 
+_ORDER: Final = (
+    "check", "prepare", "status", "stop", "compare", "recopy", "adopt-source", "install-ddl-capture", "export",
+    "compact", "purge", "recover", "drop",
+)  # fmt: skip
+"""From a pipeline's first day to its last."""
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Pipelines of airflow_parallel_apply, outside their runs: from the first check to their removal.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -23,7 +37,14 @@ SPARK_HELP: Final = (
     "the id of an Airflow connection, a Spark Connect URL (sc://host:port), or a cluster's master (spark://host:port)"
 )
 SourceOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source: {DATABASE_HELP}")]
-TargetOption = Annotated[str, typer.Option(envvar="PARALLEL_APPLY_TARGET", help=f"The target: {DATABASE_HELP}")]
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        envvar="PARALLEL_APPLY_TARGET",
+        help="The target: a libpq connection string or URI, another target's address (mariadb://…, delta:///…, "
+        "files+file:///…, kafka://…), or the id of an Airflow connection. Keep passwords in the variable.",
+    ),
+]
 LedgerOption = Annotated[
     str,
     typer.Option(

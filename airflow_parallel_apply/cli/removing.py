@@ -31,11 +31,10 @@ def drop(
     slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove a pipeline: slot and publication at the source, its rows at the target, its tasks in a queue elsewhere;
-    exit 1 when something of that is left.
+    """Remove a pipeline: its slot and publication, its positions, plan and staging, its tasks in a queue elsewhere.
 
     The tables that it follows stay as they are, on both sides. It may be repeated; for a side that cannot be reached
-    it prints the commands.
+    it prints the commands, and exits with 1 when something is left.
     """
     from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 

@@ -18,9 +18,9 @@ def install_ddl_capture(
         list[str], typer.Option("--grant-to", help="A role that may send DDL to targets; may be repeated.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Install parallel_apply.send_ddl at a source: what it sends counts as DDL, anybody else's messages do not; and, as
-    a superuser, an event trigger that captures how followed tables change.
+    """Install parallel_apply.send_ddl at a source: what it sends counts as DDL, anybody else's messages do not.
 
+    A superuser installs an event trigger, too, which captures how followed tables change.
     Pipelines with ddl=apply run what is sent as the target's role, so grant it to whom you would give that role. It may
     be run again; what was sent before stays valid.
     """

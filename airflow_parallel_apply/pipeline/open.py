@@ -11,6 +11,8 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+
 POSTGRESQL: Final = "postgresql"
 DRIVERS: Final = ("psycopg",)
 """Modules that the loaders of our own targets import in Spark's workers. They start no thread."""
@@ -29,12 +31,19 @@ def scheme_of(address: str) -> str:
 
 
 def place_of(address: str) -> str:
-    """`host:port/database`, without secrets."""
-    if scheme_of(address) == POSTGRESQL:
-        from airflow_parallel_apply.postgres.place import place_of_dsn
+    """`host:port/database`, without secrets. Errors: `ConfigurationError` for an address that cannot be read."""
+    try:
+        if scheme_of(address) == POSTGRESQL:
+            from airflow_parallel_apply.postgres.place import place_of_dsn
 
-        return place_of_dsn(address)
-    parts = urlsplit(address)
+            return place_of_dsn(address)
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"an address of {scheme_of(address)} cannot be read: {error}",
+            hint=f"It looks like {scheme_of(address)}://user:password@host:port/database. In a password %40 stands for "
+            "@, %25 for %, %5B for [.",
+        ) from None
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

@@ -23,9 +23,9 @@ from tests.support.queue_service import ServedQueue
 
 PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "docker" / "README.md")
 README = PAGES[0].read_text()
-INDEX, PARAMETERS, QUEUE, SCHEDULES, TUTORIAL = (
+COMMANDS_PAGE, INDEX, PARAMETERS, QUEUE, SCHEDULES, TUTORIAL = (
     (REPOSITORY / "docs" / f"{name}.md").read_text()
-    for name in ("index", "parameters", "queue", "schedules", "tutorial")
+    for name in ("commands", "index", "parameters", "queue", "schedules", "tutorial")
 )
 COMMANDS = {
     "parallel-apply": cli.app,
@@ -132,6 +132,12 @@ def test_every_command_is_complete_and_its_options_exist(
     group = typer.main.get_command(COMMANDS[program])
     # Parses and checks the arguments; runs nothing.
     group.commands[verb].make_context(verb, arguments)
+
+
+def test_the_page_of_commands_has_each_in_the_order_of_the_help() -> None:
+    group = typer.main.get_command(cli.app)
+    told = re.findall(r"^\| \[`([a-z-]+)`\]", COMMANDS_PAGE, re.MULTILINE)
+    assert told == group.list_commands(group.make_context("parallel-apply", ["--help"], resilient_parsing=True))
 
 
 def test_every_environment_variable_that_is_told_is_read() -> None:

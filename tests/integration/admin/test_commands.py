@@ -55,6 +55,16 @@ def test_prepare_says_what_it_created_and_then_that_all_is_there(rig: Rig) -> No
     assert "public.t" in again.output
 
 
+@pytest.mark.parametrize(
+    "address", ["postgresql://u:s3cret@[bad", "host=h password='s3cret", "mariadb://u:s3cret@[bad/shop"]
+)
+def test_an_address_that_cannot_be_read_is_told_without_its_password(address: str) -> None:
+    told = CliRunner().invoke(app, ["status", "--pipeline", "p", "--target", address])
+    assert told.exit_code == 1, told.output
+    assert told.output.startswith("error: --target: an address of ")
+    assert "s3cret" not in told.output
+
+
 def test_status_shows_every_channel_before_and_after_a_run(rig: Rig) -> None:
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 60) i", "UPDATE t SET v = 'b'")
