@@ -188,3 +188,29 @@ def test_rows_of_before_a_key_was_made_are_still_told_apart_by_all_their_values(
     rig.run()
     assert rig.rows("SELECT a, b FROM bag ORDER BY a") == [(2, "z"), (3, "x")]
     assert rig.comparison().equal
+
+
+def test_columns_with_the_names_of_stagings_own(rig: Rig) -> None:
+    names = ", ".join(f'"pa:{name}" text' for name in ("operation", "operation:", "unsent", "text:1", "text:2"))
+    rig.both(
+        f"CREATE TABLE keyed (id integer PRIMARY KEY, big text, {names})",
+        "ALTER TABLE keyed ALTER big SET STORAGE EXTERNAL",
+        'CREATE TABLE named (id integer, "pa:operation" text, "pa:inserted" text, "pa:image" text, "pa:net" text,'
+        ' "pa:number" text)',
+        "ALTER TABLE named REPLICA IDENTITY FULL",
+    )
+    execute(rig.target_dsn, 'ALTER TABLE keyed ALTER "pa:unsent" TYPE varchar(9)')
+    rig.prepare()
+    rig.write(
+        "INSERT INTO keyed SELECT n, repeat('b', 9000), 'o', 'p', 'u', 't', n FROM generate_series(1, 9) n",
+        "INSERT INTO named SELECT n % 3, 'o', 'i', 'm', 'n', 'b' FROM generate_series(1, 9) n",
+    )
+    rig.run()
+    rig.write(
+        "UPDATE keyed SET \"pa:unsent\" = 'v' WHERE id < 4",
+        "DELETE FROM keyed WHERE id > 7",
+        "UPDATE named SET \"pa:net\" = 'm' WHERE id = 1",
+        "DELETE FROM named WHERE ctid IN (SELECT ctid FROM named WHERE id = 2 LIMIT 1)",
+    )
+    rig.run()
+    assert rig.comparison().equal

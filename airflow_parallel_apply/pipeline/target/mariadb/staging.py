@@ -24,13 +24,16 @@ from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quote
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 
-OPERATION: Final = "pa:operation"
-"""I, U or D; R of a row that is taken out of its table and put back. The colon keeps it apart from other columns."""
+_LETTERS: Final = 64
+"""The length of a column's name at most. None of the source's is as long."""
 
-UNSENT: Final = "pa:unsent"
+OPERATION: Final = "pa:operation".ljust(_LETTERS, ":")
+"""I, U or D; R of a row that is taken out of its table and put back."""
+
+UNSENT: Final = "pa:unsent".ljust(_LETTERS, ":")
 """One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
 
-NUMBER: Final = "pa:number"
+NUMBER: Final = "pa:number".ljust(_LETTERS, ":")
 """Numbers the rows of a table whose rows have no key."""
 
 

@@ -20,12 +20,12 @@ from airflow_parallel_apply.pipeline.target.postgres.exact import (
     inexact_columns,
     require_exact,
     say_retyping,
-    text_column,
 )
 from airflow_parallel_apply.pipeline.target.postgres.guards import INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import text_column
 from airflow_parallel_apply.pipeline.target.postgres.staging import create_staging
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
@@ -120,7 +120,8 @@ class CarefulCopying(Copying):
 
     @property
     def command(self) -> sql.Composed:
-        names = [*map(sql.Identifier, self._columns), *map(text_column, self._inexact)]
+        texts = (text_column(self._table.relation, index) for index in self._inexact)
+        names = [*map(sql.Identifier, self._columns), *texts]
         return sql.SQL("COPY {} ({}) FROM STDIN").format(self._staging, sql.SQL(", ").join(names))
 
     def begin(self) -> None:

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetErr
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import text_column
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _REFUSED: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, psycopg.NotSupportedError)
@@ -39,22 +40,15 @@ def inexact_columns(table: TargetTable) -> tuple[int, ...]:
     return tuple(found)
 
 
-def text_column(index: int) -> sql.Identifier:
-    """The column of staging that has the source's text of a relation's column. The colons keep it apart from columns of
-    the target.
-    """
-    return sql.Identifier(f"pa:text:{index}")
-
-
 def require_exact(connection: Connection, staging: sql.Identifier, table: TargetTable, inexact: Sequence[int]) -> None:
     """Compare what staging holds with the texts that it was made of. Errors: `TargetError` that names the first column
     and key; psycopg's own.
     """
     names = [column.name for column in table.relation.columns]
     differs = sql.SQL("concat(s.{}) <> coalesce(s.{}, '') COLLATE \"C\"")
-    tests = [differs.format(sql.Identifier(names[index]), text_column(index)) for index in inexact]
+    tests = [differs.format(sql.Identifier(names[index]), text_column(table.relation, index)) for index in inexact]
     keys = [
-        sql.SQL("s.{}").format(text_column(index) if index in inexact else sql.Identifier(names[index]))
+        sql.SQL("s.{}").format(text_column(table.relation, index) if index in inexact else sql.Identifier(names[index]))
         for index in table.relation.key_indexes
     ]
     found = connection.execute(
@@ -62,7 +56,7 @@ def require_exact(connection: Connection, staging: sql.Identifier, table: Target
             "SELECT ARRAY[{tests}], ARRAY[{texts}], ARRAY[{keys}]::text[] FROM {staging} AS s WHERE {any} LIMIT 1"
         ).format(
             tests=sql.SQL(", ").join(tests),
-            texts=sql.SQL(", ").join(sql.SQL("s.{}").format(text_column(index)) for index in inexact),
+            texts=sql.SQL(", ").join(sql.SQL("s.{}").format(text_column(table.relation, index)) for index in inexact),
             keys=sql.SQL(", ").join(sql.SQL("concat({})").format(key) for key in keys),
             staging=staging,
             any=sql.SQL(" OR ").join(tests),

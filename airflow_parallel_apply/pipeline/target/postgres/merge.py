@@ -30,13 +30,12 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import (
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting, has_changes_of, put_back, take_out
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
-from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, drop_staging, require_staging
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import operation_column
+from airflow_parallel_apply.pipeline.target.postgres.staging import drop_staging, require_staging
 from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
 
 _SHOWN_KEYS: Final = 3
 _EVENTS: Final = {"I": INSERT, "U": UPDATE, "D": DELETE}
-
-
 _COUNTED: Final = {"I": "inserted", "U": "updated", "D": "deleted"}
 
 
@@ -127,9 +126,9 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     """Look, after the roll-back, which staged keys have no row. Errors: psycopg's own."""
     part = found.part
     connection = session.connection()
-    staging = sql.Identifier(session.schema, part.staged.staging)
+    staging, operation = sql.Identifier(session.schema, part.staged.staging), operation_column(part.table.relation)
     counted = connection.execute(
-        sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(staging, OPERATION_COLUMN), [found.operation]
+        sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(staging, operation), [found.operation]
     ).fetchone()
     if counted is None or counted[0] != found.expected:
         return StagingLost(
@@ -159,7 +158,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
         ).format(
             names=names,
             staging=staging,
-            operation=OPERATION_COLUMN,
+            operation=operation,
             target=part.table.own_rows,
             same=same_key(part.table),
             limit=_SHOWN_KEYS,
@@ -300,7 +299,7 @@ def _delete(schema: str, part: Part) -> sql.Composed:
     return sql.SQL("DELETE FROM {target} AS t USING {staging} AS s WHERE s.{operation} = 'D' AND {same}").format(
         target=part.table.own_rows,
         staging=sql.Identifier(schema, part.staged.staging),
-        operation=OPERATION_COLUMN,
+        operation=operation_column(part.table.relation),
         same=same_key(part.table),
     )
 
@@ -312,7 +311,7 @@ def _update(schema: str, part: Part) -> sql.Composed:
         target=part.table.own_rows,
         assignments=sql.SQL(", ").join(_assignments(part)),
         staging=sql.Identifier(schema, part.staged.staging),
-        operation=OPERATION_COLUMN,
+        operation=operation_column(part.table.relation),
         same=same_key(part.table),
     )
 
@@ -344,5 +343,5 @@ def _insert(schema: str, part: Part) -> sql.Composed:
         target=part.table.identifier,
         names=names,
         staging=sql.Identifier(schema, part.staged.staging),
-        operation=OPERATION_COLUMN,
+        operation=operation_column(part.table.relation),
     )

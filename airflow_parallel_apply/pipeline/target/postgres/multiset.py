@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import Written
-from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import free_name, operation_column
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
@@ -109,18 +109,27 @@ class Multiset:
             columns=sql.SQL(", ").join(written),
             changes=sql.SQL(" UNION ALL ").join(self._changes(one) for one in self.staged),
             target_image=image(self.table, "t"),
+            inserted=self._computed("inserted"),
+            image=self._computed("image"),
+            net=self._computed("net"),
+            number=self._computed("number"),
             # As long as the name of staging, and told from it by its first letter.
             expected=sql.Identifier(self.schema, "e" + self.staged[0].staging[1:]),
             shown_rows=sql.Literal(_SHOWN_ROWS),
             shown_letters=sql.Literal(_SHOWN_LETTERS),
         )
 
+    def _computed(self, name: str) -> sql.Identifier:
+        """The name of a value that the statements compute of a change, beside its columns."""
+        return free_name(self.table.relation, f"pa:{name}")
+
     def _changes(self, one: StagedTable) -> sql.Composed:
-        # Colons keep our names apart from those of the table's columns.
-        return sql.SQL(
-            'SELECT s.*, s.{operation} = \'I\' AS "pa:inserted", {image} AS "pa:image" FROM {staging} AS s'
-        ).format(
-            operation=OPERATION_COLUMN, image=image(self.table, "s"), staging=sql.Identifier(self.schema, one.staging)
+        return sql.SQL("SELECT s.*, s.{operation} = 'I' AS {inserted}, {values} AS {image} FROM {staging} AS s").format(
+            operation=operation_column(self.table.relation),
+            values=image(self.table, "s"),
+            staging=sql.Identifier(self.schema, one.staging),
+            inserted=self._computed("inserted"),
+            image=self._computed("image"),
         )
 
 

@@ -4,10 +4,10 @@ SELECT count(*) FROM ({changes}) AS changes;
 -- name: delete
 -- Of each image as many rows as are too many, whichever come first: equal rows cannot be told apart.
 WITH surplus AS MATERIALIZED (
-    SELECT "pa:image" AS image, -sum(CASE WHEN "pa:inserted" THEN 1 ELSE -1 END) AS number
+    SELECT {image} AS image, -sum(CASE WHEN {inserted} THEN 1 ELSE -1 END) AS number
     FROM ({changes}) AS changes
-    GROUP BY "pa:image"
-    HAVING sum(CASE WHEN "pa:inserted" THEN 1 ELSE -1 END) < 0
+    GROUP BY {image}
+    HAVING sum(CASE WHEN {inserted} THEN 1 ELSE -1 END) < 0
 ), found AS MATERIALIZED (
     SELECT t.tableoid AS part, t.ctid AS place, s.image, s.number AS wanted,
            row_number() OVER (PARTITION BY s.image ORDER BY t.tableoid, t.ctid) AS number
@@ -34,7 +34,7 @@ FROM missing;
 CREATE UNLOGGED TABLE {expected} WITH (autovacuum_enabled = off) AS
 SELECT image, wanted.number + coalesce(found.number, 0) AS number
 FROM (
-    SELECT "pa:image" AS image, sum(CASE WHEN "pa:inserted" THEN 1 ELSE -1 END) AS number
+    SELECT {image} AS image, sum(CASE WHEN {inserted} THEN 1 ELSE -1 END) AS number
     FROM ({changes}) AS changes
     GROUP BY 1
 ) wanted
@@ -54,8 +54,8 @@ INSERT INTO {target} ({columns}) OVERRIDING SYSTEM VALUE
 SELECT {columns}
 FROM (
     SELECT *,
-           sum(CASE WHEN "pa:inserted" THEN 1 ELSE -1 END) OVER (PARTITION BY "pa:image") AS "pa:net",
-           row_number() OVER (PARTITION BY "pa:image", "pa:inserted") AS "pa:number"
+           sum(CASE WHEN {inserted} THEN 1 ELSE -1 END) OVER (PARTITION BY {image}) AS {net},
+           row_number() OVER (PARTITION BY {image}, {inserted}) AS {number}
     FROM ({changes}) AS changes
 ) AS counted
-WHERE "pa:inserted" AND "pa:number" <= "pa:net";
+WHERE {inserted} AND {number} <= {net};

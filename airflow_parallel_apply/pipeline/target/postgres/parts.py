@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, find_guards
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import operation_column, unsent_column
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 
@@ -55,7 +55,7 @@ def sent_value(part: Part, index: int) -> sql.Composed:
     if not part.staged.has_unsent or column.key:
         return sql.SQL("s.{}").format(name)
     return sql.SQL("CASE WHEN substr(s.{unsent}, {place}, 1) = '1' THEN t.{name} ELSE s.{name} END").format(
-        unsent=UNSENT_COLUMN, place=index + 1, name=name
+        unsent=unsent_column(part.table.relation), place=index + 1, name=name
     )
 
 
@@ -79,9 +79,9 @@ def with_old_values(connection: Connection, schema: str, part: Part) -> Part:
             values=sql.SQL(", ").join(
                 sql.SQL("{} = {}").format(sql.Identifier(name), sent_value(part, index)) for index, name in names
             ),
-            unsent=UNSENT_COLUMN,
+            unsent=unsent_column(part.table.relation),
             target=part.table.own_rows,
-            operation=OPERATION_COLUMN,
+            operation=operation_column(part.table.relation),
             same=same_key(part.table),
         )
     )
@@ -111,7 +111,7 @@ def require_applied(connection: Connection, schema: str, part: Part, *, as_repli
             staging=sql.Identifier(schema, part.staged.staging),
             target=part.table.own_rows,
             same=same_key(part.table),
-            operation=OPERATION_COLUMN,
+            operation=operation_column(part.table.relation),
             differs=sql.SQL(" OR ").join([sql.SQL("false"), *_differences(part)]),
         )
     ).fetchone()
@@ -122,6 +122,7 @@ def require_applied(connection: Connection, schema: str, part: Part, *, as_repli
 
 def _differences(part: Part) -> Iterator[sql.Composed]:
     """A condition for each column that was sent: whether the stored value is another one."""
+    operation, unsent = operation_column(part.table.relation), unsent_column(part.table.relation)
     for index, column in enumerate(part.table.relation.columns):
         found = part.table.columns[column.name]
         if found.generated:
@@ -133,7 +134,7 @@ def _differences(part: Part) -> Iterator[sql.Composed]:
         )
         if part.staged.has_unsent and not column.key:
             form = f"({form} AND (s.{{operation}} = 'I' OR substr(s.{{unsent}}, {index + 1}, 1) IS DISTINCT FROM '1'))"
-        yield sql.SQL(form).format(name=sql.Identifier(column.name), operation=OPERATION_COLUMN, unsent=UNSENT_COLUMN)
+        yield sql.SQL(form).format(name=sql.Identifier(column.name), operation=operation, unsent=unsent)
 
 
 def _ranks(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> dict[int, int]:

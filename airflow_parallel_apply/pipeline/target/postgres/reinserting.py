@@ -21,7 +21,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.postgres.parts import Part, same_key, sent_value
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import OPERATION_COLUMN, UNSENT_COLUMN
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import operation_column, unsent_column
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -132,6 +132,7 @@ def _deletion(schema: str, part: Part, changed: sql.Composed) -> sql.Composed:
 def _changed(part: Part, columns: Sequence[str]) -> sql.Composed:
     """An update that changes one of the columns. Compared as text where the type need not have an equality."""
     indexes = {column.name: index for index, column in enumerate(part.table.relation.columns)}
+    operation, unsent = operation_column(part.table.relation), unsent_column(part.table.relation)
     tests = []
     for column in columns:
         name = sql.Identifier(column)
@@ -141,11 +142,11 @@ def _changed(part: Part, columns: Sequence[str]) -> sql.Composed:
         test = sql.SQL(form).format(name=name)
         if part.staged.has_unsent:
             test = sql.SQL("({test} AND substr(s.{unsent}, {place}, 1) IS DISTINCT FROM '1')").format(
-                test=test, unsent=UNSENT_COLUMN, place=indexes[column] + 1
+                test=test, unsent=unsent, place=indexes[column] + 1
             )
         tests.append(test)
     return sql.SQL("s.{operation} = 'U' AND {same} AND ({tests})").format(
-        operation=OPERATION_COLUMN, same=same_key(part.table), tests=sql.SQL(" OR ").join(tests)
+        operation=operation, same=same_key(part.table), tests=sql.SQL(" OR ").join(tests)
     )
 
 

@@ -14,17 +14,15 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import StagingLost
 from airflow_parallel_apply.pipeline.target.postgres.columns import TargetColumn
-from airflow_parallel_apply.pipeline.target.postgres.exact import text_column
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag, staging_prefix
 from airflow_parallel_apply.pipeline.target.postgres.narrow import constraints, narrow_columns
+from airflow_parallel_apply.pipeline.target.postgres.staged_columns import (
+    operation_column,
+    text_column,
+    unsent_column,
+)
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
-
-OPERATION_COLUMN: Final = sql.Identifier("pa:operation")
-"""I, U or D. The colon keeps it apart from columns of the target."""
-
-UNSENT_COLUMN: Final = sql.Identifier("pa:unsent")
-"""One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
 
 MOST_COLUMNS: Final = 1598
 """Columns that a relation may have: the server's 1600 without these two."""
@@ -64,10 +62,12 @@ def create_staging(schema: str, staging: str, table: TargetTable, inexact: Seque
         'SELECT NULL::"char" AS {operation}, {columns}, {texts}NULL::text AS {unsent} FROM {target} WITH NO DATA'
     ).format(
         staging=sql.Identifier(schema, staging),
-        operation=OPERATION_COLUMN,
+        operation=operation_column(table.relation),
         columns=columns,
-        texts=sql.SQL("").join(sql.SQL("NULL::text AS {}, ").format(text_column(index)) for index in inexact),
-        unsent=UNSENT_COLUMN,
+        texts=sql.SQL("").join(
+            sql.SQL("NULL::text AS {}, ").format(text_column(table.relation, index)) for index in inexact
+        ),
+        unsent=unsent_column(table.relation),
         target=table.identifier,
     )
     if not narrow:
@@ -80,10 +80,10 @@ def copy_into_staging(
     schema: str, staging: str, table: TargetTable, inexact: Sequence[int], *, with_unsent: bool
 ) -> sql.Composed:
     """The COPY whose data `staging_text` builds."""
-    columns = [OPERATION_COLUMN, *(sql.Identifier(column.name) for column in table.relation.columns)]
-    columns += [text_column(index) for index in inexact]
+    columns = [operation_column(table.relation), *(sql.Identifier(column.name) for column in table.relation.columns)]
+    columns += [text_column(table.relation, index) for index in inexact]
     if with_unsent:
-        columns.append(UNSENT_COLUMN)
+        columns.append(unsent_column(table.relation))
     return sql.SQL("COPY {staging} ({columns}) FROM STDIN (FREEZE)").format(
         staging=sql.Identifier(schema, staging), columns=sql.SQL(", ").join(columns)
     )
