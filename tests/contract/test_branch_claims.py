@@ -190,6 +190,25 @@ def test_a_branch_that_somebody_rolled_back_once_it_was_decided_stops_every_run_
     assert prepared(target_dsn) == []
 
 
+def test_a_branch_that_somebody_committed_before_it_was_decided_stops_every_run_and_can_be_dropped(
+    generation: Generation, target_dsn: str
+) -> None:
+    """Else its rows would be applied again, which nothing notices where there is no key."""
+    staged = prepare(generation)
+    with psycopg.connect(target_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("COMMIT PREPARED {}").format(sql.Literal(staged.tables[0].staging)))
+    unit = whole(staged)
+    with pytest.raises(TargetError, match="committed by hand"):
+        generation.target.take(None, generation=unit.generation, token=unit.token, group=unit.epoch)
+    with pytest.raises(TargetError, match="committed by hand"):
+        generation.target.commit(unit, [Merge(staged)])
+    with pytest.raises(TargetError, match="committed by hand"):
+        generation.target.own(unit.generation + 1)
+    assert generation.seqnos() == [-1] * 3
+    generation.target.drop(force=True)
+    assert prepared(target_dsn) == []
+
+
 def test_a_pipeline_that_is_dropped_leaves_nothing_prepared(generation: Generation, target_dsn: str) -> None:
     prepare(generation)
     generation.target.drop(force=True)

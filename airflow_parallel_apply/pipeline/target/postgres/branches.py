@@ -160,13 +160,14 @@ def record(connection: Connection, session: Session, unit: Unit, names: Sequence
 def settle(connection: Connection, session: Session, *, from_group: int | None = None) -> bool:
     """Commit what is recorded, and roll the others back, but for those of this group and behind it; says whether
     positions were moved. The caller has just become the owner of all positions, on this connection. Errors: those of
-    `finish`.
+    `finish` and `require_none_undecided`.
     """
     if not has_branches(connection, session):
         return False
     found = _series(connection, session)
     if found is not None:
         finish(connection, session, found)
+    require_none_undecided(connection, session)
     for name in prepared_branches(connection, session):
         if from_group is None or group_of_branch(name) < from_group:
             end_branch(connection, "ROLLBACK", name)
@@ -195,7 +196,7 @@ def remove_branches(session: Session) -> None:
             end_branch(connection, "COMMIT", name)
         for name in prepared_branches(connection, session):
             end_branch(connection, "ROLLBACK", name)
-        _forget(connection, session)
+        connection.execute(session.sql("branches", "forget_all"), {"pipeline": session.pipeline})
 
 
 def roll_back_others(connection: Connection, session: Session, names: Collection[str]) -> None:
@@ -214,6 +215,15 @@ def roll_back_of(connection: Connection, session: Session, scopes: Collection[st
     for name in prepared_branches(connection, session):
         if scope_of_branch(name) in scopes and claim_of_branch(name) != but_token:
             end_branch(connection, "ROLLBACK", name)
+
+
+def require_none_undecided(connection: Connection, session: Session) -> None:
+    """Errors: `TargetError` where somebody committed a branch by hand, and nothing had decided that: the positions know
+    nothing of its rows, which would be applied again; psycopg's own.
+    """
+    found = connection.execute(session.sql("branches", "undecided"), {"pipeline": session.pipeline}).fetchone()
+    if found is not None:
+        raise _undecided(found[0])
 
 
 def is_decided(connection: Connection, session: Session) -> bool:
@@ -280,6 +290,15 @@ def _series(connection: Connection, session: Session, *, lock: bool = False) -> 
     after_seqno, last_seqno, names, offset, commit_time = row
     origin = None if offset is None else CommitOrigin(offset=offset, commit_time=commit_time)
     return Series(after_seqno=after_seqno, last_seqno=last_seqno, names=tuple(names), origin=origin)
+
+
+def _undecided(name: str) -> TargetError:
+    return TargetError(
+        f"branch {name} was committed by hand, which the pipeline had not decided: its rows are in the target, and no "
+        "position knows of them",
+        hint="No run can tell which rows these are. Restore the target from a backup; or run parallel-apply drop, and "
+        "begin anew with start=copy on empty tables.",
+    )
 
 
 def _lost(series: Series, name: str) -> TargetError:

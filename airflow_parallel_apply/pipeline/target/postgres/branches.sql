@@ -33,7 +33,22 @@ LIMIT 1;
 UPDATE {schema}.position SET seqno = %(last_seqno)s
 WHERE pipeline = %(pipeline)s AND seqno = %(after_seqno)s;
 
+-- name: undecided
+-- A mark is seen with its branch's rows. Both the record and the mark are looked at in one snapshot.
+SELECT b.name FROM {schema}.branch b
+WHERE b.pipeline = %(pipeline)s
+  AND NOT EXISTS (SELECT FROM {schema}.series s WHERE s.pipeline = b.pipeline AND b.name = ANY (s.names))
+LIMIT 1;
+
 -- name: forget
+-- Not the mark of one that nothing decided.
+WITH marks AS (
+    DELETE FROM {schema}.branch b USING {schema}.series s
+    WHERE b.pipeline = %(pipeline)s AND s.pipeline = b.pipeline AND b.name = ANY (s.names)
+)
+DELETE FROM {schema}.series WHERE pipeline = %(pipeline)s;
+
+-- name: forget_all
 WITH marks AS (DELETE FROM {schema}.branch WHERE pipeline = %(pipeline)s)
 DELETE FROM {schema}.series WHERE pipeline = %(pipeline)s;
 

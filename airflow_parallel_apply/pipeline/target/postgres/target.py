@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.branches import (
     prepared_branches,
     read_pending,
     record,
+    require_none_undecided,
     roll_back_others,
     settle,
     without_branches,
@@ -215,10 +216,11 @@ class PostgresTarget:
 
     def _clear_way(self, unit: Unit, branches: Sequence[str]) -> None:
         """Roll back what this commit does not name: it would wait for that; and end the twins of those who prepared
-        what it names, which would go on once that is committed.
+        what it names, which would go on once that is committed. Errors: as `require_none_undecided`.
         """
         with self._session.errors("commit", seqno=unit.last_seqno):
             connection = self._session.connection()
+            require_none_undecided(connection, self._session)
             if not branches and not prepared_branches(connection, self._session):
                 return
             if standing(connection, self._session, unit) is Standing.BEFORE:
