@@ -77,6 +77,8 @@ def started(scene: Scene) -> Scene:
     scene.start()
     scene.run("CREATE TYPE pair AS (n numeric(6,2), t text)")
     scene.run("CREATE TYPE mood AS ENUM ('sad')")
+    scene.run("CREATE DOMAIN loose AS numeric")
+    scene.run("CREATE DOMAIN whole AS integer")
     scene.target.take(0, generation=scene.generation, token="claim1")
     return scene
 
@@ -127,6 +129,8 @@ def test_a_value_is_stored_with_its_text_or_named(started: Scene, way: str) -> N
         ("timestamp without time zone", "date", "2024-02-29 23:00:00"),
         ("character varying(9)", "character varying(3)", "abc  "),
         ("character varying", "character varying(3)", "abc  "),
+        ("numeric", "whole", "1.5"),
+        ("loose", "whole", "1.5"),
     ],
 )
 def test_a_column_that_became_narrower_behind_staging_takes_no_other_value(
