@@ -104,6 +104,13 @@ def test_a_column_made_by_hand_without_its_fill_stops_the_run_until_it_has_it(ri
     assert_equal(rig)
 
 
+def test_a_column_that_the_target_had_with_another_type_holds_the_sources_values_in_older_rows(rig: Rig) -> None:
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c integer DEFAULT 7, ADD COLUMN d integer")
+    rig.write("ALTER TABLE t ADD COLUMN c text, ADD COLUMN d text DEFAULT '5'", "INSERT INTO t (id) VALUES (21)")
+    rig.run()
+    assert_equal(rig)
+
+
 def pasted(error: pytest.ExceptionInfo[FatalError], begin: str, end: str) -> list[str]:
     return str(error.value).split(begin)[1].split(end)[0].split("; ")
 

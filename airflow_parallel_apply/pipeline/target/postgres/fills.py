@@ -16,17 +16,20 @@ def has_rows(connection: Connection, relation: Relation) -> bool:
     return rows is None or bool(rows[0])
 
 
-def filling(connection: Connection, relation: Relation, column: Column) -> sql.Composed | None:
+def filling(connection: Connection, relation: Relation, column: Column, found_type: str) -> sql.Composed | None:
     """The statement that gives all rows the column's known fill; None where they have it. By their text, as rows are
-    compared everywhere: not every type knows equality.
+    compared everywhere: not every type knows equality. `found_type`: the column's here.
     """
     table, name = _own_rows(connection, relation), sql.Identifier(column.name)
-    fill = sql.SQL("{}::{}").format(sql.SQL(column.fill or "NULL"), sql.SQL(column.type_name))
+    fill = sql.SQL("NULL")
+    if column.fill != "NULL":
+        fill = sql.SQL(f"{column.fill}::{column.type_name}")
     others = sql.SQL("{}::text IS DISTINCT FROM ({})::text").format(name, fill)
     found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(table, others)).fetchone()
     if found is None or not found[0]:
         return None
-    return sql.SQL("UPDATE {} SET {} = {} WHERE {}").format(table, name, fill, others)
+    stored = fill if found_type == column.type_name else sql.SQL(f"({fill.as_string()})::text::{found_type}")
+    return sql.SQL("UPDATE {} SET {} = {} WHERE {}").format(table, name, stored, others)
 
 
 def _own_rows(connection: Connection, relation: Relation) -> sql.Composed:

@@ -152,14 +152,14 @@ def _require_values(
             what += _UNTOLD
             raise _left(connection, relation, _Alteration(column.name, what, (), is_certain=False))
         return
-    if not is_first or found.type_name != column.type_name or (column.fill == "NULL" and found.is_required):
+    if not is_first or (column.fill == "NULL" and found.is_required):
         # NULL may stand for what no row holds any more.
         return
-    statement = filling(connection, relation, column)
+    statement = filling(connection, relation, column, found.type_name)
     if statement is not None:
         alteration = _Alteration(column.name, f"{what} and holds {column.fill} in older rows", (statement,))
         _alter(connection, relation, alteration, ddl)
-        if filling(connection, relation, column) is not None:
+        if filling(connection, relation, column, found.type_name) is not None:
             raise _left(connection, relation, alteration)
 
 
