@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from tests.support.rig import Rig, execute
 
 
@@ -64,6 +67,32 @@ ACTS = {
     ),
 }  # fmt: skip
 ACTS_IN_SHORT = {("another followed table", "merge")}
+
+
+def test_another_file_that_somebody_else_gives_a_table_meanwhile_is_no_write(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As VACUUM FULL does it."""
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE other (id int PRIMARY KEY)")
+    rig.prepare()
+    execute(
+        rig.target_dsn,
+        "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE TRIGGER nothing AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION nothing()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER nothing",
+    )
+    rig.write("INSERT INTO other VALUES (1)")
+    rig.run()
+    begin = SideWrites.begin
+
+    def begun(beside: SideWrites, tables: Sequence[TargetTable]) -> None:
+        begin(beside, tables)
+        execute(rig.target_dsn, "VACUUM FULL other")
+
+    monkeypatch.setattr(SideWrites, "begin", begun)
+    rig.write("INSERT INTO t VALUES (1, 'a')")
+    rig.run()
+    assert rig.comparison().equal
 
 
 @pytest.mark.parametrize(

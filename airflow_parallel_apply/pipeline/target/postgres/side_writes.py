@@ -63,15 +63,20 @@ class Written:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     """The counts and files of one table. `files`: the file of each of its parts, by oid. Rows that go with their file,
-    as by TRUNCATE, are not counted.
+    as by TRUNCATE, are not counted. `locked`: parts to which nobody but this transaction can have given another file,
+    as VACUUM FULL does.
     """
 
     written: Written
     files: Mapping[str, int | None]
+    locked: Collection[str]
 
     def keeps_files_of(self, before: _Reading) -> bool:
-        """True if no part lost its rows, or became another one; new ones do no harm."""
-        return all(self.files.get(part) == file for part, file in before.files.items())
+        """True if no part lost its rows here, or became another one; new ones do no harm."""
+        return all(
+            part in self.files and (self.files[part] == file or part not in self.locked)
+            for part, file in before.files.items()
+        )
 
 
 class SideWrites:
@@ -213,8 +218,10 @@ class SideWrites:
             statement("side_writes", "written", schema=self._schema), {"oids": list(self._tables)}
         )
         return {
-            oid: _Reading(written=Written(inserted=inserted, updated=updated, deleted=deleted), files=files)
-            for oid, inserted, updated, deleted, files in found
+            oid: _Reading(
+                written=Written(inserted=inserted, updated=updated, deleted=deleted), files=files, locked=locked
+            )
+            for oid, inserted, updated, deleted, files, locked in found
         }
 
     def _error(self, oid: int) -> TargetError:

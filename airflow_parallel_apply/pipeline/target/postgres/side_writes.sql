@@ -14,9 +14,15 @@ WHERE NOT relispartition OR NOT EXISTS (
 );
 
 -- name: written
+-- Whoever gives a table another file locks it against everybody else.
+WITH locked AS MATERIALIZED (
+    SELECT relation FROM pg_locks
+    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'AccessExclusiveLock'
+)
 SELECT c.oid::bigint, sum(pg_stat_get_xact_tuples_inserted(part.oid))::bigint,
        sum(pg_stat_get_xact_tuples_updated(part.oid))::bigint, sum(pg_stat_get_xact_tuples_deleted(part.oid))::bigint,
-       json_object_agg(part.oid, pg_relation_filenode(part.oid)) AS files
+       json_object_agg(part.oid, pg_relation_filenode(part.oid)) AS files,
+       coalesce(json_agg(part.oid::text) FILTER (WHERE part.oid IN (SELECT relation FROM locked)), '[]') AS locked
 FROM pg_class c
 CROSS JOIN LATERAL (
     SELECT c.oid WHERE c.relkind <> 'p'
