@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline
-from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.model.removal import Removal
-from airflow_parallel_apply.pipeline.target.postgres.drop import drop_unused_schema
+from airflow_parallel_apply.pipeline.target.postgres.drop import drop_unused_schema, forget_pipeline
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
@@ -31,7 +30,7 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
         removal = drop_target()
         if is_one_database:
             return removal
-        connection.execute(ledger_sql(session, "lease", "forget"), {"pipeline": session.pipeline})
+        forget_pipeline(connection, session)
         if row is not None:
             removal += Removal(done=(f"removed pipeline {session.pipeline} from its ledger",))
         return removal + drop_unused_schema(connection, session, "the ledger's database")

@@ -43,6 +43,3 @@ SELECT routing, channels FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 UPDATE {schema}.pipeline
 SET routing_digest = %(routing_digest)s, routing = %(routing)s, channels = %(channels)s, generation = %(generation)s
 WHERE pipeline = %(pipeline)s;
-
--- name: forget
-DELETE FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;

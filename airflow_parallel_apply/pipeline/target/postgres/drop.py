@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.target.postgres.origin import drop_origins,
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
 
@@ -35,12 +36,22 @@ def drop_target(session: Session, *, force: bool) -> Removal:
         remove_branches(session)
     with session.transaction("drop") as connection:
         connection.execute(session.sql("schema", "lock"))
-        names = {"pipeline": session.pipeline}
         drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
-        was_there = connection.execute(session.sql("drop", "delete"), names).rowcount == 1
+        was_there = forget_pipeline(connection, session)
         done = (f"removed pipeline {session.pipeline} from the target",) if was_there else ()
         origins = drop_origins(connection, session)
         return Removal(done=done) + origins + drop_unused_schema(connection, session, "the target")
+
+
+def forget_pipeline(connection: Connection, session: Session) -> bool:
+    """Delete its row, and those that refer to it: in a session that is a replica's by the role's default, foreign keys
+    delete nothing. Says whether it was there. Errors: psycopg's own.
+    """
+    names = {"pipeline": session.pipeline, "schema": session.schema}
+    for (table,) in connection.execute(session.sql("drop", "referring"), names).fetchall():
+        delete = statement("drop", "delete_referring", schema=session.schema, table=sql.Identifier(table))
+        connection.execute(delete, names)
+    return connection.execute(session.sql("drop", "delete"), names).rowcount == 1
 
 
 def drop_unused_schema(connection: Connection, session: Session, where: str) -> Removal:

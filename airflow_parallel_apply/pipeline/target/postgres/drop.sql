@@ -1,6 +1,17 @@
 -- name: delete
 DELETE FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 
+-- name: referring
+-- The tables whose rows go with a pipeline's; which there are depends on the schema's version.
+SELECT c.relname::text
+FROM pg_constraint k
+JOIN pg_class c ON c.oid = k.conrelid
+WHERE k.contype = 'f' AND k.confrelid = to_regclass(format('%%I.pipeline', %(schema)s::text))
+  AND c.relnamespace = to_regnamespace(quote_ident(%(schema)s));
+
+-- name: delete_referring
+DELETE FROM {schema}.{table} WHERE pipeline = %(pipeline)s;
+
 -- name: has_copies
 SELECT to_regclass(format('%%I.copy', %(schema)s::text)) IS NOT NULL;
 

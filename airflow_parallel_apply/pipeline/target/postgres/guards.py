@@ -109,6 +109,35 @@ def changed_others(
     )
 
 
+def require_no_acting_references(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> None:
+    """In a replica's transaction, where foreign keys are taken to do nothing. Errors: `TargetError` that names those
+    that would change rows which refer to these tables'; psycopg's own.
+    """
+    for table in tables:
+        if table.references_act_as_replica:
+            names, commands = keeping_references(connection, table, schema=schema)
+            raise TargetError(
+                f"foreign keys that refer to the target's table act on applied rows, since they were enabled for "
+                f"replicas, too: {names}",
+                table=table.relation.name,
+                hint=f"Run {'; '.join(commands)} at the target, as a superuser; then run again. What the source's own "
+                "keys do is sent.",
+            )
+
+
+def keeping_references(connection: Connection, table: TargetTable, *, schema: str) -> tuple[str, tuple[str, ...]]:
+    """Names of the foreign keys that act on a table's rows in a replica's transactions, and the statements that keep
+    them from it. Errors: psycopg's own.
+    """
+    query = statement("guards", "acting_references", schema=schema)
+    found = connection.execute(query, {"oids": [table.oid]}).fetchall()
+    commands = (
+        sql.SQL("ALTER TABLE {} ENABLE TRIGGER {}").format(sql.SQL(place), sql.Identifier(trigger))
+        for place, trigger, _ in found
+    )
+    return ", ".join(sorted({name for *_, name in found})), tuple(one.as_string(connection) for one in commands)
+
+
 def _hint(connection: Connection, guards: Sequence[Guard], *, as_replica: bool) -> str:
     """SQL that keeps the guards from applied rows."""
     word = "ENABLE" if as_replica else "DISABLE"

@@ -25,3 +25,20 @@ JOIN pg_rewrite r ON r.ev_class = held.oid
 CROSS JOIN wanted
 WHERE r.ev_enabled::text = ANY (%(enabled)s::text[]) AND r.ev_type::text = ANY (letters)
 ORDER BY 1, 2, 3;
+
+-- name: acting_references
+-- The triggers of foreign keys that change what refers to these tables, if they fire in a replica's transactions.
+WITH held AS (
+    SELECT oid AS oid FROM unnest(%(oids)s::oid[]) AS oid
+    UNION
+    SELECT relid FROM pg_class c CROSS JOIN LATERAL pg_partition_tree(c.oid)
+    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
+)
+SELECT format('%%I.%%I', n.nspname, c.relname) AS place, g.tgname::text AS trigger, k.conname::text AS name
+FROM held
+JOIN pg_trigger g ON g.tgrelid = held.oid AND g.tgisinternal AND g.tgenabled IN ('A', 'R')
+JOIN pg_constraint k ON k.oid = g.tgconstraint AND k.contype = 'f' AND k.confrelid = g.tgrelid
+JOIN pg_class c ON c.oid = g.tgrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd')
+ORDER BY 1, 2;

@@ -231,7 +231,7 @@ def check_what_waits(connection: Connection) -> None:
 
 
 def may_be_replica(connection: Connection, session: Session) -> bool:
-    """True if the role has the right to set `session_replication_role`."""
+    """True if the role has the right to set `session_replication_role`, or has it set."""
     allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
     return allowed is not None and bool(allowed[0])
 

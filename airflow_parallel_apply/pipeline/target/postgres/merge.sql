@@ -17,4 +17,5 @@ SET LOCAL enable_material TO DEFAULT;
 SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
 
 -- name: be_replica
-SET LOCAL session_replication_role = replica;
+SELECT set_config('session_replication_role', 'replica', true)
+WHERE current_setting('session_replication_role') <> 'replica';

@@ -19,7 +19,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, find_acting_keys
-from airflow_parallel_apply.pipeline.target.postgres.guards import changed_others
+from airflow_parallel_apply.pipeline.target.postgres.guards import changed_others, require_no_acting_references
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
@@ -112,8 +112,10 @@ class SideWrites:
 
     def begin(self, tables: Sequence[TargetTable]) -> None:
         """Before the first row of these is written. Errors: `ConfigurationError` where the server counts nothing;
-        psycopg's own.
+        `TargetError` for foreign keys that act on a replica's rows; psycopg's own.
         """
+        if self._as_replica:
+            require_no_acting_references(self._connection, tables, schema=self._schema)
         guarded = [table for table in tables if table.is_guarded(as_replica=self._as_replica)]
         if not self._tables and (guarded or self._may_cascade(tables)):
             if self._connection.execute("SHOW track_counts").fetchone() != ("on",):

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding, table_options
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWISE, computed_otherwise
+from airflow_parallel_apply.pipeline.target.postgres.guards import keeping_references
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
@@ -109,6 +110,14 @@ def guard_findings(
     for row in cursor.fetchall():
         table = tables[row["index"]]
         name = table.relation.name
+        if as_replica and table.references_act_as_replica:
+            keys, commands = keeping_references(connection, table, schema=session.schema)
+            yield about(
+                table.relation,
+                f"{name} has foreign keys ({keys}) that refer to it and act on applied rows, too",
+                *commands,
+                note="As a superuser. They were enabled for replicas, as by ENABLE ALWAYS TRIGGER ALL.",
+            )
         if row["row_security"]:
             yield about(
                 table.relation,

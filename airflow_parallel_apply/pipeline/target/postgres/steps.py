@@ -109,6 +109,9 @@ class Steps:
                         leaving_newer_copies(self._connection, self._session, step),
                     ):
                         _run_statement(self._connection, step)
+                    if reinserting.as_replica:
+                        # Unless the text has changed that.
+                        be_replica(self._connection, self._session)
                 case Redefine():
                     replayer.forget_tables()
                     old, new = self._relations(step.older_id), self._relations(step.newer_id)

@@ -42,6 +42,8 @@ class TargetTable:
     """
     fires_as_replica: bool
     """It, or a partition of it, has triggers or rules that act even in a replica's transactions."""
+    references_act_as_replica: bool
+    """Foreign keys that refer to it, and change the rows that do, act even in a replica's transactions."""
 
     def is_guarded(self, *, as_replica: bool) -> bool:
         """True if triggers or rules act on the rows that are applied: they may change them."""
@@ -230,9 +232,10 @@ class _Firing(NamedTuple):
     fires: bool
     has_guards: bool
     fires_as_replica: bool
+    references_act_as_replica: bool
 
 
-_NOTHING_FIRES: Final = _Firing(fires=False, has_guards=False, fires_as_replica=False)
+_NOTHING_FIRES: Final = _Firing(fires=False, has_guards=False, fires_as_replica=False, references_act_as_replica=False)
 
 
 def _firing(connection: psycopg.Connection[Any], oids: Sequence[int], *, schema: str) -> dict[int, _Firing]:
@@ -259,4 +262,5 @@ def _table(
         fires=fires.fires,
         has_guards=fires.has_guards,
         fires_as_replica=fires.fires_as_replica,
+        references_act_as_replica=fires.references_act_as_replica,
     )

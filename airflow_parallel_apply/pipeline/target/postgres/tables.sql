@@ -48,7 +48,15 @@ SELECT c.oid,
            WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
            OFFSET 0
        ) AS fires,
-       coalesce(watched.by_others, false) AS has_guards, coalesce(watched.by_replicas, false) AS fires_as_replica
+       coalesce(watched.by_others, false) AS has_guards, coalesce(watched.by_replicas, false) AS fires_as_replica,
+       EXISTS (
+           SELECT
+           FROM held
+           JOIN pg_trigger g ON g.tgrelid = held.oid AND g.tgisinternal AND g.tgenabled IN ('A', 'R')
+           JOIN pg_constraint k ON k.oid = g.tgconstraint AND k.contype = 'f' AND k.confrelid = g.tgrelid
+           WHERE held.root = c.oid AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
+           OFFSET 0
+       ) AS references_act_as_replica
 FROM pg_class c
 LEFT JOIN watched ON watched.root = c.oid
 WHERE c.oid = ANY (%(oids)s::oid[]);
@@ -204,4 +212,6 @@ WHERE NOT has_table_privilege(t.oid, p.privilege)
 ORDER BY 1, 2;
 
 -- name: may_be_replica
-SELECT has_parameter_privilege(current_user, 'session_replication_role', 'SET');
+-- Or is one without being asked: roles and databases have defaults that a superuser gave them.
+SELECT has_parameter_privilege(current_user, 'session_replication_role', 'SET')
+    OR current_setting('session_replication_role') = 'replica';
