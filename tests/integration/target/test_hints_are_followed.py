@@ -18,6 +18,7 @@ TABLE = (
 )
 CHANGES = {
     "the table is gone": 'DROP TABLE "T t"',
+    "a view has its name": 'ALTER TABLE "T t" RENAME TO before; CREATE VIEW "T t" AS SELECT * FROM before',
     "a column is gone": 'ALTER TABLE "T t" DROP COLUMN v',
     "a computed column is gone": 'ALTER TABLE "T t" DROP COLUMN g',
     "a computed column is an ordinary one": 'ALTER TABLE "T t" ALTER COLUMN g DROP EXPRESSION',
@@ -25,7 +26,7 @@ CHANGES = {
     "rows are gone": 'DELETE FROM "T t" WHERE id = 2',
     "a key is gone": 'ALTER TABLE "T t" DROP CONSTRAINT "T t_pkey"',
 }
-SELDOM = ("a computed column is gone", "a key is gone", "a column is computed", "rows are gone")
+SELDOM = ("a view has its name", "a computed column is gone", "a key is gone", "a column is computed", "rows are gone")
 
 
 @pytest.mark.parametrize("change", variants(CHANGES, seldom=list(SELDOM), gated=["the table is gone"]))

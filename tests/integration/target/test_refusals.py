@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.errors import FatalError, Unavailable
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, variants
 
@@ -107,6 +110,40 @@ REFUSALS = {
         says=("never", "function no()", "ENABLE ALWAYS"),
         follow="ALTER TABLE t ENABLE TRIGGER g",
     ),
+    "a domain's not null": Refusal(
+        target="CREATE DOMAIN d AS text NOT NULL; CREATE TABLE t (id int PRIMARY KEY, v d)",
+        changes=("INSERT INTO t VALUES (1, NULL)",),
+        says=("domain d", "public.t"),
+    ),
+    "an index of an expression": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text); CREATE INDEX odd ON t ((substr(v, 1)::int))",
+        says=("the index odd", "public.t"),
+    ),
+    "a computed column of its own": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text, n smallint GENERATED ALWAYS AS (length(v) * 9999) STORED)",
+        says=("the column n", "public.t"),
+    ),
+    "an index without room": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text); CREATE INDEX odd ON t (v)",
+        changes=("INSERT INTO t SELECT 1, string_agg(md5(n::text), '') FROM generate_series(1, 3000) n",),
+        says=("too large for an index", "odd"),
+    ),
+    "a function that finds no table": Refusal(
+        target="CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN INSERT INTO kept VALUES (NEW.v); RETURN NEW; END$$; "
+        "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW "
+        "EXECUTE FUNCTION keep(); ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+        says=("function keep()", "ENABLE ALWAYS"),
+        follow="ALTER TABLE t ENABLE TRIGGER g",
+    ),
+    "an event trigger": Refusal(
+        target="CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'never'; END$$; "
+        'CREATE TABLE t (id int PRIMARY KEY, v text); CREATE EVENT TRIGGER "No!" ON ddl_command_start '
+        "WHEN TAG IN ('CREATE TABLE AS') EXECUTE FUNCTION no()",
+        changes=("INSERT INTO t VALUES (1, '7'), (2, '8')", "DELETE FROM t WHERE id = 1"),
+        says=("never", "event trigger No!"),
+        follow='ALTER EVENT TRIGGER "No!" DISABLE',
+    ),
     "a truncated parent": Refusal(
         source="CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE c (id int PRIMARY KEY, t int)",
         target="CREATE TABLE t (id int PRIMARY KEY, v text); "
@@ -133,10 +170,14 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     "name",
     variants(
         REFUSALS,
-        seldom=["a domain's check", "not null", "another type", "an exclusion"],
+        seldom=[
+            "a domain's check", "not null", "another type", "an exclusion", "a domain's not null",
+            "a computed column of its own", "an index without room",
+        ],
         gated=[
             "a truncated parent", "a check of a parent", "a check of a partition alone", "a unique index",
-            "a narrower type", "no partition",
+            "a narrower type", "no partition", "an index of an expression", "a function that finds no table",
+            "an event trigger",
         ],
     ),
 )  # fmt: skip
@@ -157,6 +198,32 @@ def test_a_refusal_is_told_as_what_it_is_and_its_hint_leads_on(
     assert SECRET not in everything
     assert "70" not in told
     execute(rig.target_dsn, case.follow or printed(told))
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_what_the_server_lacks_is_told_with_its_own_hint(target_dsn: str) -> None:
+    short = "DO $$BEGIN RAISE 'no room' USING ERRCODE = 'out_of_memory', HINT = 'Set more.'; END$$"
+    with (
+        closing(Session(target_dsn, pipeline="p", schema=DEFAULT_SCHEMA)) as session,
+        pytest.raises(Unavailable, match=r"lacks what it needs: no room .*Hint: Set more\."),
+        session.errors("commit"),
+    ):
+        session.connection().execute(short)
+
+
+@pytest.mark.long
+def test_changes_that_a_publication_of_the_target_cannot_send_are_told_with_what_leads_on(rig: Rig) -> None:
+    execute(rig.source_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    execute(rig.target_dsn, "CREATE TABLE t (id int NOT NULL UNIQUE, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    rig.run()
+    execute(rig.target_dsn, "CREATE PUBLICATION everything FOR ALL TABLES")
+    rig.write("UPDATE t SET v = 'c' WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    with pytest.raises(FatalError, match="A publication of the target") as caught:
+        rig.run()
+    execute(rig.target_dsn, printed(str(caught.value)))
     rig.run()
     assert rig.comparison().equal
 

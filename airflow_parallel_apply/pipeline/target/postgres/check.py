@@ -42,8 +42,8 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     table_name,
     unlogged_findings,
 )
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
-from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation, replacing
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables, found_instead
+from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation, renaming_away, replacing
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -188,6 +188,11 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
 def _missing(connection: Connection, relation: Relation) -> Finding:
     """The CREATE TABLE has all columns and the key; what else the source's table has, `pg_dump -s` tells."""
     fix = [creation(relation, connection.info.server_version)]
+    instead = found_instead(connection, relation)
+    if instead is not None:
+        fix.insert(0, renaming_away(relation, instead))
+        what = f"{relation.name} is a {instead}, and no table"
+        return about(relation, what, *fix, note="Or give this name to the table that has the rows.")
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         fix.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
     note = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import psycopg
@@ -74,7 +76,7 @@ _HINTS: Final = {
 }
 _RAISED: Final = (sqlstate.RAISED, sqlstate.ASSERTION_FAILED)
 _ENUM: Final = re.compile(r"invalid input value for enum (.+?): ", re.DOTALL)
-_IN_FUNCTION: Final = re.compile(r"PL/pgSQL function (\S+)")
+_IN_FUNCTION: Final = re.compile(r'(?:PL/pgSQL function |SQL function ")(?!inline_code_block)([^\s"]+)')
 _TAKEN: Final = (
     "Where the source has no such key any more, since it moved to other columns, run ALTER TABLE {table} DROP "
     "CONSTRAINT {constraint} at the target (DROP INDEX for an index alone), then run again. Else: did somebody else "
@@ -96,6 +98,10 @@ _DROP_NOT_NULL: Final = (
     "The target demands a value that the source has none for. Run ALTER TABLE {table} ALTER COLUMN "
     "{column} DROP NOT NULL; then run again."
 )
+_DOMAIN_NOT_NULL: Final = (
+    "The target's domain demands a value that the source has none for. Run ALTER DOMAIN {domain} DROP NOT NULL; then "
+    "run again."
+)
 _NO_LABEL: Final = (
     "The target's enum lacks a label that the source's has: add it to {enum} there (ADD VALUE); or, if the "
     "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. Then run again."
@@ -113,6 +119,14 @@ _RAISED_BY: Final = (
     "let the role set session_replication_role, and the trigger be neither ENABLE ALWAYS nor ENABLE REPLICA. Then run "
     "again."
 )
+
+_FAILED_IN: Final = (
+    "At the target the function {where} failed, called by a trigger, an index, a default or a check: it has to work "
+    "for the role of the target connection, under its search_path. To keep a trigger from applied rows let the role "
+    "set session_replication_role, and the trigger be neither ENABLE ALWAYS nor ENABLE REPLICA. Then run again."
+)
+_NAMELESS: Final = (sqlstate.DATA_CLASS, sqlstate.LIMIT_CLASS, sqlstate.OBJECT_STATE_CLASS)
+"""Errors of which the server does not tell the table."""
 
 _COPY_PLACE: Final = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<column>[^:]+?))?(?::|$)", re.MULTILINE)
 
@@ -136,7 +150,9 @@ def translate(
     if state is not None and state[:2] in _LOGIN:
         return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
     if state is not None and state[:2] in _UNAVAILABLE_CLASSES:
-        return Unavailable(f"the {server} went away: {text}", op=op)
+        is_short = state[:2] == sqlstate.RESOURCES_CLASS
+        what = f"the {server} lacks what it needs" if is_short else f"the {server} went away"
+        return Unavailable(f"{what}: {text}", op=op, hint=error.diag.message_hint)
     if state in _RETRYABLE:
         return RetryableError(f"the {server} rolled back: {text}", op=op)
     if state == sqlstate.DEADLOCK_DETECTED:
@@ -188,13 +204,18 @@ def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     if state == sqlstate.CHECK_VIOLATION and constraint is None:
         schema, name = found.schema_name or "", found.table_name or ""
         return _NO_PARTITION.format(partition=quoted(schema, f"{name}_default"), table=quoted(schema, name))
-    if state == sqlstate.CHECK_VIOLATION and found.datatype_name is not None:
-        domain = quoted(found.schema_name or "", found.datatype_name)
+    domain = quoted(found.schema_name or "", found.datatype_name) if found.datatype_name is not None else None
+    if state == sqlstate.NOT_NULL_VIOLATION and domain is not None:
+        return _DOMAIN_NOT_NULL.format(domain=domain)
+    if state == sqlstate.CHECK_VIOLATION and domain is not None:
         return _DOMAIN_CHECK.format(domain=domain, constraint=constraint)
     if state == sqlstate.CHECK_VIOLATION:
         return _TABLE_CHECK.format(table=place, constraint=constraint)
     if state == sqlstate.NOT_NULL_VIOLATION and found.column_name is not None:
         return _DROP_NOT_NULL.format(table=place, column=quoted(found.column_name))
+    function = function_of(error)
+    if function is not None and state[:2] in (sqlstate.DATA_CLASS, sqlstate.ACCESS_CLASS) and not _is_denied(state):
+        return _FAILED_IN.format(where=function)
     primary = error.diag.message_primary or ""
     enum = _ENUM.match(primary)
     if enum:
@@ -207,13 +228,33 @@ def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
         return _RULE
     if state in _RAISED:
         return _RAISED_BY.format(where=_function(error))
-    return _HINTS.get(state) or _HINTS.get(state[:2])
+    return _HINTS.get(state) or _HINTS.get(state[:2]) or found.message_hint
+
+
+@contextmanager
+def naming_table(table: str) -> Iterator[None]:
+    """Around a statement about one table: name it in the errors that the server names none in."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.diag.table_name is not None or (error.sqlstate or "")[:2] not in _NAMELESS:
+            raise
+        raise translate(error, op="commit", table=table) from error
+
+
+def function_of(error: psycopg.Error) -> str | None:
+    """The function that an error comes from, by its context, which begins with it."""
+    found = _IN_FUNCTION.search(error.diag.context or "")
+    return found[1] if found else None
 
 
 def _function(error: psycopg.Error) -> str:
-    """The function that raised an error, by its context, which for PL/pgSQL begins with its name."""
-    found = _IN_FUNCTION.search(error.diag.context or "")
-    return f"the function {found[1]}" if found else "a function"
+    found = function_of(error)
+    return "a function" if found is None else f"the function {found}"
+
+
+def _is_denied(state: str) -> bool:
+    return state == sqlstate.INSUFFICIENT_PRIVILEGE
 
 
 def _table(error: psycopg.Error) -> str | None:

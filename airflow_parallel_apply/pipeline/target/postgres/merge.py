@@ -17,6 +17,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import naming_table
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.multiset import Multiset
 from airflow_parallel_apply.pipeline.target.postgres.parts import (
@@ -289,7 +290,8 @@ def _run(
     if expected == done:
         return
     build = {"D": _delete, "U": _update, "I": _insert}[operation]
-    found = connection.execute(build(session.schema, part)).rowcount
+    with naming_table(part.table.relation.name):
+        found = connection.execute(build(session.schema, part)).rowcount
     beside.count(part.table, Written(**{_COUNTED[operation]: found}))
     if found + done != expected:
         raise MissingRows(part, operation, expected, found + done)

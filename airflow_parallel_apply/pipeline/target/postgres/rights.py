@@ -12,6 +12,13 @@ from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _DENIED: Final = re.compile(r"permission denied for (?P<kind>schema|table) (?P<name>.+)", re.DOTALL)
+_ALSO_DENIED: Final = re.compile(r"permission denied for (?P<kind>sequence|tablespace) (?P<name>.+)", re.DOTALL)
+_OF_SEQUENCES: Final = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'S' AND c.relname = %s AND NOT has_sequence_privilege(c.oid, 'USAGE')
+"""
 _OF_SCHEMAS: Final = """
 SELECT current_user, ARRAY(
     SELECT p FROM unnest(ARRAY['USAGE', 'CREATE']) p WHERE NOT has_schema_privilege(n.oid, p)
@@ -46,6 +53,7 @@ def name_grant(connection: psycopg.Connection[Any], error: ParallelApplyError, c
         return
     denied = _DENIED.fullmatch(cause.diag.message_primary or "")
     if denied is None:
+        _name_other_grant(connection, error, cause.diag.message_primary or "")
         return
     is_schema, name = denied["kind"] == "schema", denied["name"]
     if not is_schema and error.table is not None:
@@ -62,3 +70,20 @@ def name_grant(connection: psycopg.Connection[Any], error: ParallelApplyError, c
         f"Run GRANT {granted} ON {kind} {quoted(*path)} TO {quoted(role)} at the target, as its owner; then run "
     )
     error.hint += "again."
+
+
+def _name_other_grant(connection: psycopg.Connection[Any], error: ParallelApplyError, text: str) -> None:
+    """The same for a sequence behind a default of the target's own, and for the tablespace where the role makes its
+    tables.
+    """
+    denied = _ALSO_DENIED.fullmatch(text)
+    if denied is None:
+        return
+    right, path = "CREATE ON TABLESPACE", (denied["name"],)
+    if denied["kind"] == "sequence":
+        found = connection.execute(_OF_SEQUENCES, [denied["name"]]).fetchall()
+        if len(found) != 1:
+            return
+        right, path = "USAGE ON SEQUENCE", found[0]
+    (role,) = connection.execute("SELECT current_user").fetchone() or ("",)
+    error.hint = f"Run GRANT {right} {quoted(*path)} TO {quoted(role)} at the target, as its owner; then run again."

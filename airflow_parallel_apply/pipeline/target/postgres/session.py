@@ -13,6 +13,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.target.postgres.culprits import name_culprit
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
@@ -111,6 +112,7 @@ class Session:
             name_owner(connection, error, cause, schema=self.schema)
             name_grant(connection, error, cause)
             name_required(connection, error, cause, self.former_columns)
+            name_culprit(connection, error, cause)
 
     def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""

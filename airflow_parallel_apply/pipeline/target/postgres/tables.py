@@ -212,7 +212,21 @@ def describe_tables(
     """As `find_tables`. Errors: as `require_fit`, too."""
     found = find_tables(connection, relations, schema=schema)
     version = connection.info.server_version
-    return tuple(require_fit(relation, table, version) for relation, table in zip(relations, found, strict=True))
+    return tuple(
+        require_fit(relation, table, version, None if table is not None else found_instead(connection, relation))
+        for relation, table in zip(relations, found, strict=True)
+    )
+
+
+def found_instead(connection: psycopg.Connection[Any], relation: Relation) -> str | None:
+    """The kind of what has the name of a table that is not there, as SQL calls it. Errors: psycopg's own."""
+    found = connection.execute(
+        "SELECT CASE relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' "
+        "WHEN 'S' THEN 'sequence' WHEN 'i' THEN 'index' WHEN 'I' THEN 'index' ELSE 'type' END "
+        "FROM pg_catalog.pg_class WHERE oid = to_regclass(format('%%I.%%I', %s::text, %s::text))",
+        [relation.schema, relation.table],
+    ).fetchone()
+    return None if found is None else str(found[0])
 
 
 class _Described(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -13,6 +13,8 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+_LETTERS: Final = 50
 
 
 def creation(relation: Relation, server_version: int) -> str:
@@ -50,8 +52,25 @@ def rows_differ(relation: Relation) -> str:
     )
 
 
-def require_fit(relation: Relation, table: TargetTable | None, server_version: int) -> TargetTable:
-    """Errors: `TargetError` that names the first missing table or column, or a column that one side alone computes."""
+def renaming_away(relation: Relation, kind: str) -> str:
+    """The statement that frees a table's name of what is no table."""
+    aside = quoted(f"{relation.table[:_LETTERS]}_aside")
+    return f"ALTER {kind.upper()} {quoted(relation.schema, relation.table)} RENAME TO {aside}"
+
+
+def require_fit(
+    relation: Relation, table: TargetTable | None, server_version: int, instead: str | None = None
+) -> TargetTable:
+    """`instead`: what has the name of a missing table. Errors: `TargetError` that names the first missing table or
+    column, or a column that one side alone computes.
+    """
+    if table is None and instead is not None:
+        raise TargetError(
+            f"the target has a {instead} of that name, and no table",
+            table=relation.name,
+            hint=f"Run {renaming_away(relation, instead)}; {creation(relation, server_version)} at the target; then "
+            f"{_recopy(relation)} Or give this name to the table there that has the rows.",
+        )
     if table is None:
         raise TargetError(
             "the target has no such table",

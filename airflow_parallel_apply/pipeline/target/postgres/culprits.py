@@ -1,0 +1,134 @@
+"""Objects of the target that make a statement fail, and that the server's report does not name: looked for after the
+rollback, for the hint.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis import function_of
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.postgres import sqlstate
+from airflow_parallel_apply.postgres.quoting import quoted
+
+_PUBLISHED: Final = re.compile(r'cannot (?:update|delete from) table "(?P<name>.+)" because it does not have a replica')
+_EXPRESSIONS: Final = """
+WITH held AS (
+    SELECT c.oid FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE format('%%s.%%s', n.nspname, c.relname) = %(table)s AND c.relkind IN ('r', 'p')
+), parts AS (
+    SELECT oid FROM held UNION SELECT t.relid FROM held, pg_catalog.pg_partition_tree(held.oid) t
+)
+SELECT 'the index ' || i.relname, format('DROP INDEX %%I.%%I', n.nspname, i.relname)
+FROM pg_catalog.pg_index x
+JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid AND NOT i.relispartition
+JOIN pg_catalog.pg_namespace n ON n.oid = i.relnamespace
+WHERE x.indrelid IN (SELECT oid FROM parts) AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+UNION ALL
+SELECT 'the constraint ' || k.conname,
+       format('ALTER TABLE %%I.%%I DROP CONSTRAINT %%I', n.nspname, c.relname, k.conname)
+FROM pg_catalog.pg_constraint k
+JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE k.contype = 'c' AND k.conislocal AND k.conrelid IN (SELECT oid FROM parts)
+UNION ALL
+SELECT 'the column ' || a.attname, format('ALTER TABLE %%I.%%I DROP COLUMN %%I', n.nspname, c.relname, a.attname)
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE a.attgenerated <> '' AND a.attrelid IN (SELECT oid FROM held)
+ORDER BY 1
+"""
+_INDEXES: Final = """
+SELECT i.relname::text,
+       CASE WHEN k.conname IS NULL THEN format('DROP INDEX %%I.%%I', n.nspname, i.relname)
+            ELSE format('ALTER TABLE %%I.%%I DROP CONSTRAINT %%I', n.nspname, c.relname, k.conname) END
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_index x ON x.indrelid = c.oid AND NOT x.indisprimary
+JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+LEFT JOIN pg_catalog.pg_constraint k ON k.conindid = i.oid AND k.conrelid = c.oid
+WHERE format('%%s.%%s', n.nspname, c.relname) = %(table)s
+ORDER BY 1
+"""
+_TABLES: Final = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname = %s AND c.relkind = 'r' AND c.relpersistence = 'p' AND c.relreplident IN ('d', 'n', 'i')
+"""
+_EVENT_TRIGGERS: Final = """
+SELECT e.evtname::text
+FROM pg_catalog.pg_event_trigger e
+JOIN pg_catalog.pg_proc p ON p.oid = e.evtfoid
+WHERE e.evtenabled <> 'D' AND p.proname = %s
+"""
+
+
+def name_culprit(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None) -> None:
+    """Complete the hint of an error of the target, where one of these may be behind it. Errors: psycopg's own."""
+    if not isinstance(cause, psycopg.Error):
+        return
+    function = function_of(cause)
+    if function is not None:
+        _name_event_trigger(connection, error, function)
+    elif (cause.sqlstate or "")[:2] == sqlstate.DATA_CLASS and error.table is not None and error.column is None:
+        _name_expressions(connection, error, error.table)
+    elif cause.sqlstate == sqlstate.PROGRAM_LIMIT and error.table is not None and _is_of_index(cause):
+        _name_indexes(connection, error, error.table)
+    elif found := _PUBLISHED.match(cause.diag.message_primary or ""):
+        _name_published(connection, error, found["name"])
+
+
+def _is_of_index(cause: psycopg.Error) -> bool:
+    return (cause.diag.message_primary or "").startswith("index row ")
+
+
+def _name_expressions(connection: psycopg.Connection[Any], error: ParallelApplyError, table: str) -> None:
+    """Values that were read already fail in what is computed of them alone."""
+    found = connection.execute(_EXPRESSIONS, {"table": table}).fetchall()
+    if not found:
+        return
+    names, commands = ", ".join(name for name, _ in found), "; ".join(command for _, command in found)
+    one = "" if len(found) == 1 else "one of "
+    error.hint = (
+        f"At the target an expression over the row's values fails: {one}{names}. Run {commands} at the target, or what "
+        "lets it take the source's values; then run again."
+    )
+
+
+def _name_indexes(connection: psycopg.Connection[Any], error: ParallelApplyError, table: str) -> None:
+    """Those that the key does not need."""
+    found = connection.execute(_INDEXES, {"table": table}).fetchall()
+    if found:
+        names, commands = ", ".join(name for name, _ in found), "; ".join(command for _, command in found)
+        one = "" if len(found) == 1 else "one of "
+        error.hint = (
+            f"The source's value is too large for an index of the target: {one}{names}. Run {commands} at the target; "
+            "then run again."
+        )
+
+
+def _name_published(connection: psycopg.Connection[Any], error: ParallelApplyError, name: str) -> None:
+    found = connection.execute(_TABLES, [name]).fetchall()
+    if len(found) == 1:
+        error.hint = (
+            f"A publication of the target sends the table's changes. Run ALTER TABLE {quoted(*found[0])} REPLICA "
+            "IDENTITY FULL at the target; then run again."
+        )
+
+
+def _name_event_trigger(connection: psycopg.Connection[Any], error: ParallelApplyError, function: str) -> None:
+    found = connection.execute(_EVENT_TRIGGERS, [function.partition("(")[0].split(".")[-1].strip('"')]).fetchall()
+    if found:
+        ((name,), *_) = found
+        error.hint = (
+            f"The target's event trigger {name} calls it for each statement that makes or drops a table, as runs do in "
+            f"the schema {DEFAULT_SCHEMA}: let it pass over them. Or run ALTER EVENT TRIGGER {quoted(name)} DISABLE; "
+            "then run again."
+        )
