@@ -16,10 +16,11 @@ of its ledger: the same call, or another routing, finds it so and writes the res
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -87,7 +88,13 @@ class PipelineSession:
         if not self.is_one_database:
             above = max(above, self.target.generation())
         taken = self.ledger.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above)
-        self.target.own(taken.generation)
+        try:
+            self.target.own(taken.generation)
+        except ParallelApplyError:
+            # Nothing was begun: the next run need not wait for the lease to end.
+            with suppress(ParallelApplyError):
+                self.ledger.release(taken.generation, clean_stop_seqno=None)
+            raise
         found = self.ledger.state()
         if found is None or found.generation != taken.generation:
             raise OwnershipLost("another run took the pipeline over", op="acquire", pipeline=taken.pipeline)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
 
@@ -43,3 +46,31 @@ def test_a_right_that_is_taken_is_granted_again_by_the_hint(rig: PlainRig, what:
     execute(owner, found[1])
     rig.run()
     assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("left", ["a session", pytest.param("staging", marks=pytest.mark.long)])
+def test_another_role_is_told_how_to_remove_what_runs_under_the_former_one_have_left(rig: PlainRig, left: str) -> None:
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    former = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["user"]
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')")
+    rig.run()
+    rig.write("UPDATE t SET v = 'b'")
+    role = f"{former}_2"
+    tables = [f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}" for schema in ("public", "parallel_apply")]
+    execute(owner, f"CREATE ROLE {role} LOGIN", *tables, f"GRANT ALL ON SCHEMA parallel_apply TO {role}")
+    name = holder_session("p", 0, "former")
+    with closing(psycopg.connect(rig.target_dsn, autocommit=True, application_name=name)) as session:
+        if left == "staging":
+            session.execute(f"CREATE TABLE parallel_apply.s_{name.split(':')[1]}_0_{name.split(':')[3]}_x_1 (id int)")
+            session.close()
+        other = replace(rig, target_dsn=psycopg.conninfo.make_conninfo(rig.target_dsn, user=role))
+        with pytest.raises(FatalError, match=f"Run GRANT .{former}. TO .{role}. at the target") as caught:
+            other.run()
+        found = re.search(r"Run (GRANT .*?) at the target", str(caught.value))
+        assert found is not None
+        execute(owner, found[1])
+        other.run()
+    assert rig.comparison().equal
+    execute(owner, f"REASSIGN OWNED BY {role} TO {former}", f"DROP OWNED BY {role}", f"DROP ROLE {role}")

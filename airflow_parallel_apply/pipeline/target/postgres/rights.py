@@ -8,11 +8,19 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _DENIED: Final = re.compile(r"permission denied for (?P<kind>schema|table) (?P<name>.+)", re.DOTALL)
 _ALSO_DENIED: Final = re.compile(r"permission denied for (?P<kind>sequence|tablespace) (?P<name>.+)", re.DOTALL)
+_NOT_OURS: Final = ("permission denied to terminate process", "must be owner of table s_")
+_FORMER_ROLE: Final = """
+SELECT o.rolname::text, current_user::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+WHERE c.oid = to_regclass(%s) AND NOT o.rolsuper AND o.rolname <> current_user
+"""
 _OF_SEQUENCES: Final = """
 SELECT n.nspname::text, c.relname::text
 FROM pg_catalog.pg_class c
@@ -78,6 +86,7 @@ def _name_other_grant(connection: psycopg.Connection[Any], error: ParallelApplyE
     """
     denied = _ALSO_DENIED.fullmatch(text)
     if denied is None:
+        _name_former_role(connection, error, text)
         return
     right, path = "CREATE ON TABLESPACE", (denied["name"],)
     if denied["kind"] == "sequence":
@@ -87,3 +96,16 @@ def _name_other_grant(connection: psycopg.Connection[Any], error: ParallelApplyE
         right, path = "USAGE ON SEQUENCE", found[0]
     (role,) = connection.execute("SELECT current_user").fetchone() or ("",)
     error.hint = f"Run GRANT {right} {quoted(*path)} TO {quoted(role)} at the target, as its owner; then run again."
+
+
+def _name_former_role(connection: psycopg.Connection[Any], error: ParallelApplyError, text: str) -> None:
+    """Sessions and staging that a run under another role has left are that role's to end and to drop."""
+    if not text.startswith(_NOT_OURS):
+        return
+    found = connection.execute(_FORMER_ROLE, [f"{DEFAULT_SCHEMA}.pipeline"]).fetchone()
+    if found is not None:
+        owner, role = found
+        error.hint = (
+            f"What runs under the role {owner} have left is that role's. Run GRANT {quoted(owner)} TO {quoted(role)} "
+            "at the target, as a superuser; then run again."
+        )
