@@ -5,12 +5,14 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, begin, either_kind
 from tests.support.rig import Rig
+from tests.support.variants import variants
 
 FOLLOWED = {
     "a default in a table that was rewritten": [
@@ -29,6 +31,17 @@ FOLLOWED = {
         "ALTER TABLE t ADD c integer", "INSERT INTO t VALUES (102, 'x', 6)",
     ],
 }  # fmt: skip
+
+UNDER_SETTINGS = {
+    "digits": ("extra_float_digits = 0", "float8 DEFAULT 0.12345678901234568"),
+    "a style of dates": ("datestyle = 'SQL, DMY'", "date DEFAULT DATE '2011-12-10'"),
+    "a time zone": (
+        "timezone = 'Asia/Tokyo'; SET datestyle = 'German'",
+        "timestamptz DEFAULT TIMESTAMPTZ '2011-12-10'",
+    ),
+    "names in quotes": ("quote_all_identifiers = on", "other_domain DEFAULT 'x'"),
+    "apart by semicolons": ("array_nulls = off", "box DEFAULT '(1,1),(0,0)'"),
+}
 
 
 @pytest.fixture
@@ -84,6 +97,47 @@ def test_a_value_of_its_own_for_each_row_still_stops_the_run(rig: Rig) -> None:
     rig.write("DELETE FROM t WHERE id = 7")
     with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
         rig.run()
+
+
+def add_column(rig: Rig, setting: str, column: str) -> None:
+    """In a session with settings of its own, and such that nothing but what was sent tells what older rows hold."""
+    begin(rig, *PLAIN)
+    with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
+        connection.execute(f"SET {setting}".encode())
+        connection.execute(f"ALTER TABLE t ADD c {column}".encode())
+    rig.write("ALTER TABLE t ALTER c DROP DEFAULT", "INSERT INTO t (id) VALUES (100)", "VACUUM FULL t")
+
+
+@pytest.mark.parametrize("case", variants(UNDER_SETTINGS, seldom=["a time zone", "names in quotes"]))
+def test_values_are_sent_as_they_are_whatever_the_settings_of_the_session_that_adds_them(rig: Rig, case: str) -> None:
+    rig.both("CREATE DOMAIN other_domain AS text")
+    add_column(rig, *UNDER_SETTINGS[case])
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def test_values_that_an_earlier_version_s_trigger_sends_prove_nothing(rig: Rig) -> None:
+    with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
+        (text,) = connection.execute("SELECT pg_get_functiondef('parallel_apply.sighting'::regproc)").fetchone() or (
+            "",
+        )
+        connection.execute("ALTER FUNCTION parallel_apply.sighting RESET ALL")
+        head, _, body = text.replace("'is_exact', true,", "").partition("\nAS ")
+        former = "\n".join(line for line in head.splitlines() if not line.startswith(" SET "))
+        connection.execute(f"{former}\nSET search_path = pg_catalog, pg_temp\nAS {body}".encode())
+    add_column(rig, *UNDER_SETTINGS["digits"])
+    (told,) = [
+        finding
+        for finding in check_pipeline(rig.config, rig.source, rig.target).findings
+        if finding.where == "parallel_apply.sighting"
+    ]
+    assert "install-ddl-capture` again" in told.note
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+        rig.run()
+    install(rig.source_dsn)
+    where = [finding.where for finding in check_pipeline(rig.config, rig.source, rig.target).findings]
+    assert "parallel_apply.sighting" not in where
 
 
 def test_what_is_not_followed_is_neither_sent_nor_held_up(rig: Rig) -> None:

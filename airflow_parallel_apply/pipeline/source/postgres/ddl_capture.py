@@ -17,11 +17,26 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.postgres.settings import EXACT
 
 _NEEDED: Final = frozenset(
     ("function parallel_apply.ddl_signature", "function parallel_apply.ddl_is_signed", "table parallel_apply.ddl_key")
 )
 """Objects on which a message's signature rests."""
+
+_FORMER: Final = {
+    "send_ddl": (
+        "its messages do not tell the search_path that they were sent under, so a name without a schema may mean "
+        "another table at the target",
+        "until then name schemas in full in what is sent",
+    ),
+    "sighting": (
+        "what it tells of older rows in new columns is printed under the settings of the session that adds them, so it "
+        "proves nothing",
+        "until then more migrations need a recopy",
+    ),
+}
+"""Functions of earlier versions by name: what they lack, and what helps until they are renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +75,20 @@ def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
 def capture_findings(connection: psycopg.Connection[Any], place: str) -> tuple[Finding, ...]:
     """Find what an earlier version installed that tells less. Errors: psycopg's own."""
     found = connection.execute(
-        "SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
-        "WHERE n.nspname = 'parallel_apply' AND p.proname = 'send_ddl' AND p.pronargs = 1"
-    ).fetchone()
-    if found is None:
-        return ()
-    what = (
-        "parallel_apply.send_ddl is an earlier version's: its messages do not tell the search_path that they were sent "
-        "under, so a name without a schema may mean another table at the target"
+        "SELECT p.proname::text FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = 'parallel_apply' AND (p.proname = 'send_ddl' AND p.pronargs = 1 "
+        "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
+    ).fetchall()
+    return tuple(_former(name, place) for (name,) in found)
+
+
+def _former(name: str, place: str) -> Finding:
+    what, until = _FORMER[name]
+    note = f"Run `parallel-apply install-ddl-capture` again for {place}; {until}."
+    name = f"parallel_apply.{name}"
+    return new_finding(
+        Side.SOURCE, name, f"{name} is an earlier version's: {what}", severity=Severity.WARNING, note=note
     )
-    note = (
-        f"Run `parallel-apply install-ddl-capture` again for {place}; until then name schemas in full in what is sent."
-    )
-    return (new_finding(Side.SOURCE, "parallel_apply.send_ddl", what, severity=Severity.WARNING, note=note),)
 
 
 def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
@@ -116,4 +132,10 @@ def _trigger() -> str:
     """The event trigger, with the very statements that capture asks the catalog with."""
     shape = statement("shape").replace("%(oids)s::oid[]", "ARRAY[followed]")
     fills = statement("fills").replace("= ANY (%(numbers)s::int[])", "> 0").replace("%(oid)s", "followed")
-    return statement("ddl_trigger").replace("{shape}", shape).replace("{fills}", fills)
+    settings = sql.SQL(" ").join(
+        sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
+        for name, value in EXACT.items()
+        if name != "client_encoding"
+    )
+    text = statement("ddl_trigger").replace("{shape}", shape).replace("{fills}", fills)
+    return text.replace("{settings}", settings.as_string())

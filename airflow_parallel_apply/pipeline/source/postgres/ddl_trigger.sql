@@ -1,11 +1,13 @@
 -- Sends what a followed table has become, whenever its definition changes: what the catalog will not tell later. It never
 -- stands in the way of the change: what cannot be sent is less that is proven, and no more than that. What stands in
--- braces are the statements that capture itself asks with.
+-- braces are the statements that capture itself asks with, and the settings of its sessions: values and types are printed
+-- under those, whatever the session has that changes the definition.
 CREATE OR REPLACE FUNCTION parallel_apply.sighting(followed oid) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp {settings}
 AS $sighting$
     SELECT json_build_object(
         'version', 1,
+        'is_exact', true,
         'shape', (
             SELECT json_build_array(s.oid, s.partitioned, s.leaves, s.last, s.columns, s.index, s.key, s.rewritten)
             FROM ({shape}) AS s (oid, partitioned, leaves, last, columns, index, key, rewritten)

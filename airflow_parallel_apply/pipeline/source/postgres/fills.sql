@@ -4,7 +4,7 @@ SELECT
     a.attnum::int,
     part.oid::bigint,
     part.relfilenode::bigint,
-    CASE WHEN own.atthasmissing THEN pg_catalog.quote_literal((own.attmissingval::text::text[])[1]) END
+    CASE WHEN own.atthasmissing THEN pg_catalog.quote_literal(pg_catalog.array_to_string(own.attmissingval, '')) END
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
 CROSS JOIN LATERAL (
