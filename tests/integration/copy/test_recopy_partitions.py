@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from tests.integration.copy.recopying import again, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, variants
 
 PARTITIONED = (
     "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -139,3 +139,43 @@ def test_a_partition_that_is_gone_asks_for_no_copy(rig: Rig) -> None:
     again(rig, "p")
     rig.write("DELETE FROM t WHERE id < 5")
     require_green_and_equal(rig)
+
+
+ATTACH = "ALTER TABLE p ATTACH PARTITION s FOR VALUES FROM (100) TO (200)"
+THROUGH = "INSERT INTO p SELECT i, 'through' FROM generate_series(150, 160) i"
+DETACH = "ALTER TABLE p DETACH PARTITION s"
+FOR_A_WHILE = {
+    "with rows": (["INSERT INTO s VALUES (100, 'own')"], [ATTACH], [THROUGH], [DETACH]),
+    "empty": ([ATTACH], [THROUGH], [DETACH]),
+    "between two runs": ([ATTACH, THROUGH, DETACH],),
+    "with its rows written again": (
+        ["INSERT INTO s VALUES (100, 'own')", ATTACH, "UPDATE p SET v = 'through'", DETACH],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", variants(FOR_A_WHILE, seldom=["empty", "with its rows written again"]))
+def test_a_table_that_is_a_partition_of_another_one_for_a_while_has_its_rows_behind_it(rig: Rig, case: str) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    rig.both("CREATE TABLE s (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    for statements in FOR_A_WHILE[case]:
+        rig.write(*statements)
+        follow_to_green_and_equal(rig)
+    rig.write("INSERT INTO s VALUES (101, 'behind')", "UPDATE s SET v = 'behind' WHERE id = 155")
+    require_green_and_equal(rig)
+
+
+def follow_to_green_and_equal(rig: Rig) -> None:
+    for _ in range(3):
+        try:
+            rig.run()
+            break
+        except ParallelApplyError as stopped:
+            names = re.findall(r"--table public\.(\w+)", stopped.hint or "")
+            if not names:
+                raise
+            again(rig, *names)
+    comparison = rig.comparison()
+    assert comparison.equal, comparison

@@ -47,6 +47,12 @@ class Observed:
         """The same tables; a name is one table's at a time."""
         return {table.registered.name: table for table in self.tables.values()}
 
+    @cached_property
+    def attached(self) -> frozenset[int]:
+        """The oids of partitions of published tables, be they published themselves or not."""
+        roots = (table.registered for table in self.tables.values() if table.registered.membership is not None)
+        return frozenset(part.oid for root in roots for part in root.partitions)
+
     def registered(self) -> tuple[RegisteredTable, ...]:
         """The published tables as they are now, by oid."""
         members = [table.registered for table in self.tables.values() if table.registered.membership is not None]

@@ -80,6 +80,10 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         found = now.tables.get(table.oid)
         if found is not None and found.registered.membership is None and not _is_followed(found, config):
             continue
+        if found is not None and table.oid in now.attached:
+            # Its rows are sent as those of the table above, of which there are doubts enough.
+            proven[table.oid] = found.registered
+            continue
         proven[table.oid] = table
         if table.name in unsure:
             continue
@@ -103,7 +107,9 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         doubts.append(table_doubt)
         proven[table.oid] = table
     if is_same_server and config.ddl is not DdlPolicy.SKIP:
-        pairs = [(known[oid], table) for oid, table in proven.items() if table != known[oid]]
+        pairs = [
+            (known[oid], table) for oid, table in proven.items() if table != known[oid] and oid not in now.attached
+        ]
         for table_doubt, table in alteration_doubts(
             connection,
             slot,
@@ -174,6 +180,8 @@ def _publication_doubts(
     # A table is published anew by a copy, a schema is not withdrawn by it.
     first = f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLES IN SCHEMA {schemas} at the source, then go on: "
     for table in known.values():
+        if table.oid in now.attached:
+            continue
         if now.wrong:
             what = f"publication {publication} {' and '.join(now.wrong)}: {table.name}"
             yield Doubt(table=table.name, what=what, first=first if schemas else "")
@@ -207,7 +215,17 @@ def _table_doubt(
         return Doubt(table=name, what=f"{name} has a {kind} in the publication")
     if is_same_server and found.registered.membership != table.membership:
         return Doubt(table=name, what=f"{name} was dropped from the publication and added again")
+    root = _root(table, known)
+    if root is not None and not found.registered.is_partition:
+        return Doubt(table=name, what=f"{name} was a partition of {root.name}, and its rows were sent as that table's")
     return None
+
+
+def _root(table: RegisteredTable, known: Mapping[int, RegisteredTable]) -> RegisteredTable | None:
+    """The followed table that a table was registered as a partition of."""
+    if not table.is_partition:
+        return None
+    return next((one for one in known.values() if any(part.oid == table.oid for part in one.partitions)), None)
 
 
 def _addition_doubt(publication: str, found: ObservedTable, now: Observed) -> Doubt | None:

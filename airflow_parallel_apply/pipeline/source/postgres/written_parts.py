@@ -35,10 +35,12 @@ class WrittenParts:
         """True if rows of a followed table were written to this one, which is its partition. Errors: `SourceError` for
         one that no longer exists, and that the registration does not know.
         """
-        if relation.oid in self._names or root not in self._names:
+        if root not in self._names:
             return False
+        own_name = self._names.get(relation.oid)
         if self._roots.get(relation.oid) == root or self._root_now(relation.oid) == root:
-            return True
+            # One that is published itself is a table that has been attached: it has definitions of its own.
+            return own_name is None
         name = self._names[root]
         raise SourceError(
             f"rows of {name} were written to {relation.schema}.{relation.table}, a partition that is none any more "
@@ -46,7 +48,7 @@ class WrittenParts:
             op="capture",
             pipeline=self._config.pipeline,
             table=name,
-            hint=recopy_hint([name], self._config),
+            hint=recopy_hint([name] if own_name is None else [name, own_name], self._config),
         )
 
     def _root_now(self, oid: int) -> int | None:
