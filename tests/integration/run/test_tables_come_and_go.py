@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED
@@ -48,6 +49,26 @@ def test_a_table_that_was_left_out_for_a_while_is_copied_anew_though_it_has_no_r
         pipeline.run()
     copy_anew(pipeline, "t")
     pipeline.write("INSERT INTO t VALUES (3)")
+    equal_after_run(pipeline)
+
+
+def test_rows_of_a_table_that_nobody_follows_are_passed_over_though_it_was_published_for_a_while(pipeline: Rig) -> None:
+    pipeline.both(NEW)
+    execute(pipeline.target_dsn, "INSERT INTO n VALUES (7)")
+    without = pipeline.having(tables=TablePatterns(exclude=("public.n",)))
+    without.run()
+    without.write("ALTER PUBLICATION parallel_apply_p ADD TABLE n", "INSERT INTO n VALUES (1)")
+    without.transaction(
+        "INSERT INTO t VALUES (3)", "UPDATE n SET id = 7", "TRUNCATE n, t", "INSERT INTO n VALUES (8)",
+        "INSERT INTO t VALUES (4)",
+    )  # fmt: skip
+    without.write("ALTER PUBLICATION parallel_apply_p DROP TABLE n", "INSERT INTO t VALUES (5)")
+    equal_after_run(without)
+    assert without.rows("SELECT id FROM n") == [(7,)]
+    assert {relation.name for relation in open_reader(without.config.log_url).state().relations} == {"public.t"}
+    with pytest.raises(ConfigurationError, match=r"new tables with rows.*recopy .*--table public\.n"):
+        pipeline.run()
+    copy_anew(pipeline, "n")
     equal_after_run(pipeline)
 
 

@@ -97,6 +97,12 @@ class Registration:
     tables: tuple[RegisteredTable, ...]
     horizon: int | None = None
 
+    @property
+    def oids(self) -> frozenset[int]:
+        """Those of the tables and of their partitions."""
+        parts = (part.oid for table in self.tables for part in table.partitions)
+        return frozenset((*(table.oid for table in self.tables), *parts))
+
     def having(self, *tables: RegisteredTable) -> Registration:
         """With these tables as they are given, instead of what was registered of them, and of others of their names."""
         given, names = {table.oid for table in tables}, {table.name for table in tables}
