@@ -30,7 +30,10 @@ _TYPES_HINT: Final = (
     "transaction."
 )
 
-_ATTRIBUTES_FIRST: Final = "Run the same ALTER TYPE … ATTRIBUTE at the target, if it has the type, and then go on: "
+_ATTRIBUTES_FIRST: Final = (
+    "Run the same ALTER TYPE … ATTRIBUTE at the target (or ALTER TABLE … COLUMN, of a table whose rows are values), "
+    "if it has the type, and then go on: "
+)
 _YOUNG_FIRST: Final = "Run the same ALTER TYPE at the target, if it has the type as it was made, and then go on: "
 
 
