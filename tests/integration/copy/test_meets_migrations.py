@@ -9,11 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.copy.postgres.initial import InitialCopy
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.source.postgres import first_run, moment
+from airflow_parallel_apply.pipeline.source.postgres import first_run, moment, prepare
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
 
@@ -106,18 +107,30 @@ def test_no_migration_comes_between_the_last_row_and_the_first_definition(
     require_equal(rig)
 
 
-def test_a_prepared_transaction_that_holds_up_the_first_run_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("database", "statement", "shown"),
+    [
+        (None, "INSERT INTO t VALUES (1)", "left over. Run COMMIT PREPARED"),
+        (None, "ALTER TABLE t ADD c integer", "left over. Run COMMIT PREPARED"),
+        ("postgres", "SELECT pg_current_xact_id()", "left over (in the database postgres). Run COMMIT PREPARED"),
+    ],
+    ids=["a row", "a definition", "in another database"],
+)
+def test_a_prepared_transaction_that_holds_up_the_first_run_is_named(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, database: str | None, statement: str, shown: str
+) -> None:
     rig.write("CREATE TABLE t (id integer PRIMARY KEY)")
-    monkeypatch.setattr(moment, "LOCK_TIMEOUT", "300ms")
-    with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
+    for module in (moment, prepare):
+        monkeypatch.setattr(module, "LOCK_TIMEOUT", "300ms")
+    dsn = make_conninfo(rig.source_dsn, **({} if database is None else {"dbname": database}))
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("BEGIN")
-        connection.execute("INSERT INTO t VALUES (1)")
+        connection.execute(statement.encode())
         connection.execute("PREPARE TRANSACTION 'left over'")
         try:
             with pytest.raises(Unavailable) as raised:
                 rig.prepare()
-            assert "pg_prepared_xacts" in (raised.value.hint or "")
-            assert "left over" in (raised.value.hint or "")
+            assert f"(pg_prepared_xacts): {shown}" in (raised.value.hint or "")
         finally:
             connection.execute("COMMIT PREPARED 'left over'")
     rig.prepare()

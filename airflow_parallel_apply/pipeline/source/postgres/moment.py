@@ -16,6 +16,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN
 
@@ -67,7 +68,8 @@ def new_slot(session: Session, name: str, *, temporary: bool = False) -> Iterato
         if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
             failure = psycopg.errors.error_from_result(result)
             if isinstance(failure, psycopg.errors.LockNotAvailable):
-                raise _held_up(session, "a new slot, which waits for the transactions that are open") from failure
+                what = "a new slot, which waits for the transactions that are open"
+                raise _held_up(session, what, by_all_databases=True) from failure
             raise failure
         high, low = (result.get_value(0, 1) or b"").decode().split("/")
         yield Moment(lsn=int(high, 16) << 32 | int(low, 16), snapshot=(result.get_value(0, 2) or b"").decode())
@@ -82,16 +84,9 @@ def seen(session: Session, snapshot: str) -> Iterator[psycopg.Connection[Any]]:
         yield looking
 
 
-def _held_up(session: Session, what: str) -> Unavailable:
-    """Say who holds it up, where that is a prepared transaction, which no session shows."""
-    rows = session.catalog().execute(
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 5"
+def _held_up(session: Session, what: str, *, by_all_databases: bool = False) -> Unavailable:
+    return Unavailable(
+        f"the source {session.place} did not give {what} for {LOCK_TIMEOUT}",
+        op="prepare",
+        hint=held_up_hint(session.catalog(), by_all_databases=by_all_databases),
     )
-    prepared = [gid for (gid,) in rows]
-    hint = "A transaction that is open at the source holds it up; look at pg_stat_activity and pg_locks."
-    if prepared:
-        hint = (
-            f"Prepared transactions hold it up (pg_prepared_xacts): {', '.join(prepared)}. Run COMMIT PREPARED or "
-            "ROLLBACK PREPARED for each, or look at pg_stat_activity for others."
-        )
-    return Unavailable(f"the source {session.place} did not give {what} for {LOCK_TIMEOUT}", op="prepare", hint=hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final, LiteralString
 
@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answers
+from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
@@ -153,7 +154,11 @@ class Session:
         try:
             yield
         except psycopg.Error as error:
-            raise _translated(error, op=op, place=self.place) from error
+            found = _translated(error, op=op, place=self.place)
+            if error.sqlstate == sqlstate.LOCK_NOT_AVAILABLE:
+                with suppress(psycopg.Error):
+                    found.hint = held_up_hint(self.catalog())
+            raise found from error
 
     def _conninfo(self) -> str:
         given = conninfo_to_dict(self._endpoint.url)
