@@ -141,10 +141,7 @@ class Replayer:
         """Say why a statement did not change exactly one row."""
         table = self._table(one.relation.relation_id)
         event = _EVENTS.get(one.operation, UPDATE)
-        # A row with a fixed column is looked for by that, too: it may be there and have another value in it.
-        may_differ = event == UPDATE and table.fixed
-        is_passed_over = one.cursor.rowcount == 0 and not may_differ and self._is_there(table, one.key)
-        if event == INSERT or is_passed_over:
+        if event == INSERT or self._is_passed_over(one, table, event):
             return turned_away(
                 self._connection,
                 table,
@@ -157,6 +154,12 @@ class Replayer:
         if one.relation.by_image:
             return missing_images(table, 1, [_row_text(one.key)])
         return self._missing(one)
+
+    def _is_passed_over(self, one: Sent, table: TargetTable, event: str) -> bool:
+        """True if an update or deletion changed no row, and its row is there."""
+        # A row with a fixed column is looked for by that, too: it may be there and have another value in it.
+        may_differ = event == UPDATE and table.fixed
+        return one.cursor.rowcount == 0 and not may_differ and self._is_there(table, one.key)
 
     def _changed(self, one: Sent) -> TargetError:
         table = self._table(one.relation.relation_id)
