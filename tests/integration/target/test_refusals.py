@@ -19,6 +19,7 @@ from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, variants
 
 SECRET = "s3cret"
+LONG = "t" * 63
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,23 @@ REFUSALS = {
         target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
         "CREATE TABLE t0 PARTITION OF t FOR VALUES FROM (5) TO (9)",
         says=("no partition", "public.t", "create one there"),
+    ),
+    "no partition by hash": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY HASH (id); "
+        "CREATE TABLE t_part PARTITION OF t FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
+        says=("no partition", "MODULUS 2, REMAINDER 0", '"t_part1"'),
+    ),
+    "no partition under a name that is taken": Refusal(
+        source=f"CREATE TABLE {LONG} (id int PRIMARY KEY)",
+        target=f"CREATE TABLE {LONG} (id int PRIMARY KEY) PARTITION BY LIST (id); "
+        f"CREATE TYPE {LONG[:50]}_default AS (n int)",
+        changes=(f"INSERT INTO {LONG} VALUES (1)",),
+        says=("no partition", '_default1"'),
+    ),
+    "bounds of a partition": Refusal(
+        target="CREATE TABLE root (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
+        "CREATE TABLE t PARTITION OF root FOR VALUES FROM (5) TO (9)",
+        says=("violates partition constraint", "bounds leave this row out"),
     ),
     "a check": Refusal(
         target='CREATE TABLE t (id int PRIMARY KEY, v text CONSTRAINT "Short" CHECK (length(v) < 3))',
@@ -172,12 +190,13 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         REFUSALS,
         seldom=[
             "a domain's check", "not null", "another type", "an exclusion", "a domain's not null",
-            "a computed column of its own", "an index without room",
+            "a computed column of its own", "an index without room", "no partition under a name that is taken",
+            "bounds of a partition",
         ],
         gated=[
             "a truncated parent", "a check of a parent", "a check of a partition alone", "a unique index",
             "a narrower type", "no partition", "an index of an expression", "a function that finds no table",
-            "an event trigger",
+            "an event trigger", "no partition by hash",
         ],
     ),
 )  # fmt: skip
@@ -258,19 +277,24 @@ def test_values_are_told_where_a_parameter_asks(rig: Rig) -> None:
         rig.run()
 
 
-def test_a_character_that_the_targets_encoding_lacks_is_told_as_one(rig: Rig) -> None:
-    name = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["dbname"] + "_latin"
+@pytest.mark.parametrize(
+    ("encoding", "says"),
+    [
+        ("LATIN1", r"LATIN1.*seqno 0, table public\.t.*encoding of the target's database lacks a character"),
+        pytest.param("SQL_ASCII", r"too long.*SQL_ASCII, which counts bytes.*encoding UTF8", marks=pytest.mark.long),
+    ],
+)
+def test_a_character_that_the_targets_encoding_lacks_is_told_as_one(rig: Rig, encoding: str, says: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["dbname"] + "_other"
     execute(rig.target_dsn, f"DROP DATABASE IF EXISTS {name}")
-    execute(rig.target_dsn, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    execute(rig.target_dsn, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
     target = psycopg.conninfo.make_conninfo(rig.target_dsn, dbname=name)
-    latin = Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=target)
+    other = Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=target)
     try:
-        latin.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
-        latin.prepare()
-        latin.write("INSERT INTO t VALUES (1, 'é'), (2, '€')")
-        with pytest.raises(
-            FatalError, match=r"LATIN1.*seqno 0, table public\.t.*encoding of the target's database lacks a character"
-        ):
-            latin.run()
+        other.both("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))")
+        other.prepare()
+        other.write("INSERT INTO t VALUES (1, 'é'), (2, '€€')")
+        with pytest.raises(FatalError, match=says):
+            other.run()
     finally:
         execute(rig.target_dsn, f"DROP DATABASE {name} WITH (FORCE)")

@@ -13,9 +13,11 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.target.postgres.bytes_for_letters import name_encoding
 from airflow_parallel_apply.pipeline.target.postgres.culprits import name_culprit
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
+from airflow_parallel_apply.pipeline.target.postgres.lacking_partition import name_partition
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.required_columns import name_required
 from airflow_parallel_apply.pipeline.target.postgres.rights import name_grant
@@ -113,6 +115,8 @@ class Session:
             name_grant(connection, error, cause)
             name_required(connection, error, cause, self.former_columns)
             name_culprit(connection, error, cause)
+            name_partition(connection, error, cause)
+            name_encoding(connection, error, cause)
 
     def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""
