@@ -70,8 +70,8 @@ PARAMS = {
         type="string",
         minLength=1,
         title="Target connection",
-        description_md="A connection of type **postgres**; or of `parallel_apply_mariadb`, `parallel_apply_delta`, "
-        "`parallel_apply_files` or `parallel_apply_kafka`, which need a **ledger connection**.",
+        description_md="A connection of type **postgres**; or of **parallel_apply_mariadb**, **parallel_apply_delta**, "
+        "**parallel_apply_files** or **parallel_apply_kafka**, which need a **ledger connection**.",
         section=_CONNECTIONS,
     ),
     "spark_conn_id": Param(
@@ -85,7 +85,7 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Queue connection",
-        description_md="A connection of type `parallel_apply_queue`, or `postgres`. "
+        description_md="A connection of type **parallel_apply_queue**, or **postgres**. "
         "Empty: the queue is in the ledger's database.",
         section=_CONNECTIONS,
     ),
@@ -101,7 +101,7 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Router connection",
-        description_md="With store `memory`: a connection of type `parallel_apply_router`. Empty: an embedded router "
+        description_md="With store `memory`: a connection of type **parallel_apply_router**. Empty: an embedded router "
         "on the host of the task `route`.",
         section=_CONNECTIONS,
     ),
@@ -261,6 +261,7 @@ PARAMS = {
         type="boolean",
         title="Values in errors",
         description_md="Errors quote the rows that the target refused. Task logs, XCom and the queue keep them.",
+        section=_FLOW,
     ),
 }
 

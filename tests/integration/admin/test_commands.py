@@ -65,6 +65,12 @@ def test_an_address_that_cannot_be_read_is_told_without_its_password(address: st
     assert "s3cret" not in told.output
 
 
+def test_a_server_that_does_not_answer_is_asked_after_once() -> None:
+    told = CliRunner().invoke(app, ["status", "--pipeline", "p", "--target", "postgresql://u@127.0.0.1:1/shop"])
+    assert told.exit_code == 1, told.output
+    assert "refused [op read pipeline, pipeline p] Hint: Is the server up" in told.output
+
+
 def test_status_shows_every_channel_before_and_after_a_run(rig: Rig) -> None:
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 60) i", "UPDATE t SET v = 'b'")

@@ -29,7 +29,7 @@ def wording(error: psycopg.Error) -> tuple[str, str | None]:
 
     The exception itself keeps the first alone, since a traceback prints it as the cause of ours.
     """
-    primary = error.diag.message_primary or str(error).strip()
+    primary = error.diag.message_primary or _without_question(str(error))
     detail = error.diag.message_detail
     full = _line(f"{primary}; {detail}" if detail else primary)
     kind = (error.sqlstate or "")[:2]
@@ -38,6 +38,11 @@ def wording(error: psycopg.Error) -> tuple[str, str | None]:
     if error.diag.message_primary is not None:
         error.args = (shown,)
     return shown, None if shown == full else full
+
+
+def _without_question(told: str) -> str:
+    """The words of libpq about a connection that failed, without its own hint: ours asks the same."""
+    return "\n".join(line for line in told.strip().splitlines() if not line.strip().startswith("Is the server running"))
 
 
 def _without_row(kind: str, detail: str) -> str:
