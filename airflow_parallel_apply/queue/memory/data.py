@@ -1,7 +1,7 @@
 """A data directory: the engine whose changes are kept there, and what keeps the directory small.
 
 ```
-lock                    held by the process that has it open
+lock                    held by the process that has it open, as is the directory
 snapshot-<n>.tasks      all tasks as of segment n; the newest two
 log-<n>.wal             changes; from the older snapshot's segment on
 synced                  up to where the log was synced
@@ -15,16 +15,17 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from airflow_parallel_apply.queue.memory.engine import Engine
 from airflow_parallel_apply.queue.memory.log import SEGMENT_PATTERN, Disk, Log, SegmentLimits, number_of, sync_directory
 from airflow_parallel_apply.queue.memory.recovery import Recovered, recover, settle
 from airflow_parallel_apply.queue.memory.snapshot import SNAPSHOT_PATTERN, UNFINISHED_PATTERN, take_snapshot
+from airflow_parallel_apply.queue.memory.steady_clock import SteadyClock
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 _LOCK_NAME: Final = "lock"
@@ -77,7 +78,7 @@ class DataDirectory:
         self._limits = limits or DataLimits()
         self._due, self._closing = threading.Event(), False
         self._snapshotting = threading.Lock()
-        self._lock_file = _locked(path)
+        self._lock = _locked(path)
         try:
             self.recovered = recover(path)
             settle(path, self.recovered, disk)
@@ -92,13 +93,19 @@ class DataDirectory:
                 on_rotated=self._due.set,
             )
         except OSError as error:
-            self._lock_file.close()
+            self._lock.close()
             raise QueueMisconfigured(f"the queue's directory {path} cannot be opened: {error}") from error
         except BaseException:
-            self._lock_file.close()
+            self._lock.close()
             raise
         self._snapshot_bytes = self.recovered.snapshot_bytes
-        self.engine = Engine(journal=self.log, clock=clock, max_queue_tasks=self._limits.max_queue_tasks)
+        # Set back while nobody served, the system's clock is behind what was written.
+        latest = max((task.modified for task in self.recovered.tasks.values()), default=None)
+        self.engine = Engine(
+            journal=self.log,
+            clock=clock or SteadyClock(not_before=latest),
+            max_queue_tasks=self._limits.max_queue_tasks,
+        )
         self.engine.task_queues.fill(self.recovered.tasks.values())
         # The engine has them: a million tasks need no second table.
         self.recovered.tasks = {}
@@ -133,7 +140,7 @@ class DataDirectory:
         try:
             self.log.close()
         finally:
-            self._lock_file.close()
+            self._lock.close()
 
     def _snapshot_when_due(self) -> None:
         while True:
@@ -201,22 +208,39 @@ def _make(path: Path) -> None:
         sync_directory(folder.parent)
 
 
-def _locked(path: Path) -> IO[str]:
+def _locked(path: Path) -> ExitStack:
+    """Hold the directory until the stack is closed: by its lock file, whose holder is named to others, and by itself,
+    since somebody may take that file for a leftover and remove it. Not every network file system locks directories.
+    """
+    with ExitStack() as held:
+        try:
+            _make(path)
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, directory)
+            flags = os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_CLOEXEC
+            file = held.enter_context(os.fdopen(os.open(path / _LOCK_NAME, flags, 0o600), "a+"))
+        except OSError as error:
+            raise QueueMisconfigured(f"the queue's directory {path} cannot be opened: {error}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_directory(directory)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise QueueMisconfigured(
+                f"the queue's directory {path} is open in another process (pid {holder}). Hint: One service serves it."
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        return held.pop_all()
+
+
+def _lock_directory(descriptor: int) -> None:
+    """Errors: `BlockingIOError` where somebody has locked it."""
     try:
-        _make(path)
-        file = os.fdopen(os.open(path / _LOCK_NAME, os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_CLOEXEC, 0o600), "a+")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
     except OSError as error:
-        raise QueueMisconfigured(f"the queue's directory {path} cannot be opened: {error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.seek(0)
-        holder = file.read().strip() or "unknown"
-        file.close()
-        raise QueueMisconfigured(
-            f"the queue's directory {path} is open in another process (pid {holder}). Hint: One service serves it."
-        ) from error
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
+        _logger.info("this file system locks files alone: %s", error)

@@ -13,13 +13,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.queue.arguments import check_claim, check_modify, check_renew
 from airflow_parallel_apply.queue.memory.journal import Forgetful, Journal
 from airflow_parallel_apply.queue.memory.listing import Listing
 from airflow_parallel_apply.queue.memory.obstacles import judge
+from airflow_parallel_apply.queue.memory.steady_clock import SteadyClock
 from airflow_parallel_apply.queue.memory.task_queue import TaskQueue
 from airflow_parallel_apply.queue.memory.task_queues import TaskQueues
 from airflow_parallel_apply.queue.memory.watches import Watch, Watches
@@ -68,7 +69,7 @@ class Engine:
     ) -> None:
         self.journal: Journal = journal or Forgetful()
         self._max_queue_tasks = max_queue_tasks
-        self._clock = clock or (lambda: datetime.now(UTC))
+        self._clock = clock or SteadyClock()
         self.task_queues = TaskQueues()
         self.watches = Watches()
         self.listing = Listing(self.task_queues, self._clock)

@@ -96,6 +96,15 @@ def test_a_directory_has_one_process_at_a_time(directory: Path) -> None:
     DataDirectory(directory).close()
 
 
+def test_a_directory_whose_lock_file_was_removed_has_one_process_all_the_same(directory: Path) -> None:
+    data = DataDirectory(directory)
+    (directory / "lock").unlink()
+    with pytest.raises(QueueMisconfigured, match="open in another process"):
+        DataDirectory(directory)
+    data.close()
+    DataDirectory(directory).close()
+
+
 def test_segments_turn_over_by_items_and_by_bytes(directory: Path) -> None:
     filled(directory, 12)
     assert [path.name for path in segments(directory)] == [f"log-{number:012d}.wal" for number in (1, 2, 3)]
