@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.lease import LeaseTask
 from airflow_parallel_apply.operators.once import require_alone
-from airflow_parallel_apply.operators.spark import check_workers, release
+from airflow_parallel_apply.operators.spark import release, session_for_lanes
 from airflow_parallel_apply.owner import goes_on
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
 from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
@@ -97,10 +97,8 @@ class CoordinatorOperator(LeaseTask):
 
         identity = run_identity(context)
         require_alone(self, context)
-        # Before the lease: what cannot apply keeps nobody else from it. The lanes find the session warm.
-        session_id = check_workers(settings.spark, settings.config, settings.target)
 
-        def open_it(*, catch_up: bool) -> OpenedRun:
+        def open_it(session_id: str, *, catch_up: bool) -> OpenedRun:
             return open_run(
                 settings.config,
                 settings.source,
@@ -114,12 +112,14 @@ class CoordinatorOperator(LeaseTask):
                 goes_on=goes_on,
             )
 
-        try:
-            opened = open_it(catch_up=False)
-        except GapAhead as gap:
-            wait_or_refuse(context, gap)
-            self.log.info("%s: the runs for it have not started, so this one applies it", gap.message)
-            opened = open_it(catch_up=True)
+        # Before the lease: what cannot apply keeps nobody else from it. The lanes find the session warm.
+        with session_for_lanes(settings.spark, settings.config, settings.target) as session_id:
+            try:
+                opened = open_it(session_id, catch_up=False)
+            except GapAhead as gap:
+                wait_or_refuse(context, gap)
+                self.log.info("%s: the runs for it have not started, so this one applies it", gap.message)
+                opened = open_it(session_id, catch_up=True)
         if opened.nothing_to_do and settings.spark.url is not None:
             release(settings.spark, session_id)
         ti = context["ti"]

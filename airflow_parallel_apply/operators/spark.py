@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 
 if TYPE_CHECKING:
@@ -134,7 +135,6 @@ def begin(spark: SparkEndpoint) -> None:
 
 
 def _start_embedded() -> None:
-    from airflow_parallel_apply.pipeline.errors import ParallelApplyError
     from airflow_parallel_apply.spark.server import connect_server
 
     try:
@@ -143,6 +143,21 @@ def _start_embedded() -> None:
     except ParallelApplyError as error:
         # The lanes will say so, if it lasts.
         _logger.warning("the embedded Spark did not start yet: %s", error)
+
+
+@contextmanager
+def session_for_lanes(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint) -> Iterator[str]:
+    """The id of a session of workers that were checked: see `check_workers`. It ends with an error of the block, after
+    which no lane comes.
+    """
+    session_id = check_workers(spark, config, target)
+    try:
+        yield session_id
+    except ParallelApplyError:
+        if spark.url is not None:
+            with suppress(ParallelApplyError):
+                release(spark, session_id)
+        raise
 
 
 def check_workers(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint) -> str:

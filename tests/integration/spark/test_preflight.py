@@ -12,16 +12,17 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark import cloudpickle
 
-from airflow_parallel_apply.operators.spark import check_workers
+from airflow_parallel_apply.operators.spark import check_workers, session_for_lanes
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, SessionClosed
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.spark import preflight
 from airflow_parallel_apply.spark.endpoint import SparkEndpoint
 from airflow_parallel_apply.spark.preflight import worker_findings
 from airflow_parallel_apply.spark.server import ServerLease
+from airflow_parallel_apply.spark.session import open_session
 from tests.support.rig import Rig
 from tests.support.routers import served_logs
 
@@ -90,6 +91,17 @@ def test_a_target_that_workers_cannot_reach_is_told_and_refused_without_its_pass
     with pytest.raises(ConfigurationError, match="cannot connect to the target"):
         check_workers(SparkEndpoint(conn_id="spark", url=spark_server.url), rig.config, away)
     check_workers(SparkEndpoint(conn_id="", url=None), rig.config, away)
+
+
+@pytest.mark.long
+def test_a_session_that_no_lane_will_use_is_released(rig: Rig, spark_server: ServerLease) -> None:
+    with (
+        pytest.raises(LeaseBusy),
+        session_for_lanes(SparkEndpoint(conn_id="spark", url=spark_server.url), rig.config, rig.target) as session_id,
+    ):
+        raise LeaseBusy("another run owns the pipeline")
+    with pytest.raises(SessionClosed):
+        open_session(spark_server.url, session_id)
 
 
 def test_a_log_that_workers_do_not_see_is_told(
