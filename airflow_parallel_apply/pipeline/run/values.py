@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_parallel_apply.pipeline.capture.values import Prepared
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 
 if TYPE_CHECKING:
@@ -65,9 +66,17 @@ class OpenedRun:
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> OpenedRun:
-        """Inverse of `to_json`. What an earlier release told beside it is passed over."""
-        return cls(**{name: value[name] for name in cls.__slots__ if name in value})
+    def from_json(cls, value: Any) -> OpenedRun:
+        """Inverse of `to_json`. What an earlier release told beside it is passed over. Errors: `ConfigurationError` for
+        what is no run, as after somebody edited the XCom.
+        """
+        try:
+            return cls(**{name: value[name] for name in cls.__slots__ if name in value})
+        except TypeError as error:
+            raise ConfigurationError(
+                "what open has left for the lanes and for close, the XCom opened, is no run any more",
+                hint="Clear open with everything downstream of it.",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
