@@ -266,6 +266,21 @@ def test_what_a_copy_is_refused_is_told_with_what_leads_on(rig: Rig, name: str) 
     assert rig.comparison().equal
 
 
+def test_a_message_of_any_length_is_told_by_its_beginning(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    execute(
+        rig.target_dsn,
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'never this: %', NEW.v; END$$",
+        "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION no()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, repeat('x', 2000000))")
+    with pytest.raises(FatalError, match=r"never this: x.*Hint: ") as caught:
+        rig.run()
+    assert len(str(caught.value)) < 10_000
+
+
 def test_values_are_told_where_a_parameter_asks(rig: Rig) -> None:
     rig = rig.having(error_values=True)
     case = REFUSALS["a check"]

@@ -22,6 +22,8 @@ _PARTITION_KEY: Final = re.compile(r"^Partition key of the failing row contains 
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _LAST_QUOTED: Final = re.compile(r': ".*"$', re.DOTALL)
 _HIDDEN: Final = "..."
+_MOST_LETTERS: Final = 4000
+"""A trigger may raise a row of any length as its message, and a queue's task has no room for that."""
 
 
 def wording(error: psycopg.Error) -> tuple[str, str | None]:
@@ -65,4 +67,5 @@ def _without_values(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_LETTERS else line[:_MOST_LETTERS] + _HIDDEN
