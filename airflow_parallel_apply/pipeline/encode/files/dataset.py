@@ -19,6 +19,7 @@ The exclusive create of a manifest is the commit; a data file that no manifest n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -30,6 +31,7 @@ from airflow_parallel_apply.pipeline.encode.files.manifest import (
     FOLDER,
     FileManifest,
     manifest_path,
+    version_of,
 )
 from airflow_parallel_apply.pipeline.encode.files.merged import FAN_OUT, MergedManifests
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
@@ -42,6 +44,9 @@ SNAPSHOTS: Final = "_snapshots"
 """The folder of the snapshots, whose files are none of the feed's."""
 
 _FOLDER_CHARACTERS: Final = " "
+
+_DATA: Final = re.compile(r"[^/]*\.[^/]*/\d+/[^/]+")
+"""The paths of data files. What else lies there, such as another directory's, is none of ours."""
 
 
 class FilesLost(EncodeError):
@@ -74,21 +79,35 @@ class Dataset:
             known = None
             last = self._merged.last_version()
             if last is None and self._size(0) is None:
+                self._require_all_from(0)
                 self._looked = now
                 return None
             begin = 0 if last is None else last
         version = self._last_from(begin)
+        if known is not None and self._size(version) is None:
+            # Somebody has set the directory back to a moment before it.
+            return self.newest()
         self._looked = now
-        return known if known is not None and known.version == version else self._read(version)
+        # Not as it is known: it may have been set back, and made anew by another writer.
+        return self._read(version)
 
     def manifests(self) -> Sequence[FileManifest]:
-        """The manifests of all commits, oldest first; those of many commits merged."""
-        found = [self._merged.read(span) for span in self._merged.cover()]
-        version = found[-1].version + 1 if found else 0
-        while self._size(version) is not None:
-            found.append(self._read(version))
-            version += 1
-        return found
+        """The manifests of all commits, oldest first; those of many commits merged. Errors: `EncodeError` where some of
+        them are gone.
+        """
+        found: list[FileManifest] = []
+        version = 0
+        for span in self._merged.cover():
+            if span.first != version:
+                raise self._gone(version, span.first - 1)
+            found.append(self._merged.read(span))
+            version = span.last + 1
+        while True:
+            while self._size(version) is not None:
+                found.append(self._read(version))
+                version += 1
+            if not self._require_all_from(version):
+                return found
 
     def data_path(self, table: str, relation_id: int, name: str) -> str:
         """The path of a new file. A table's name is escaped as in URLs where a file system could not have it."""
@@ -148,12 +167,7 @@ class Dataset:
         """Remove files that no manifest names and that are older than `grace`; their paths. Manifests that merged ones
         have had for a day are removed, too.
         """
-        own = (f"{FOLDER}/", f"{SNAPSHOTS}/")
-        old = [
-            path
-            for path in self.place.names("")
-            if not path.startswith(own) and self._clock() - self.place.modified(path) >= grace
-        ]
+        old = [path for path in self.place.names("") if _DATA.fullmatch(path) and self._is_old(path, grace)]
         # Read after the files: what was committed meanwhile is named by now.
         named = {file.path for manifest in self.manifests() for file in manifest.files}
         orphans = tuple(path for path in old if path not in named)
@@ -161,6 +175,27 @@ class Dataset:
             self.place.remove(path)
         self._merged.sweep(retention=GRACE, clock=self._clock)
         return orphans
+
+    def _is_old(self, path: str, grace: timedelta) -> bool:
+        written = self.place.modified(path)
+        return written is not None and self._clock() - written >= grace
+
+    def _require_all_from(self, version: int) -> bool:
+        """True if a version is there by now. Errors: `EncodeError` where it is not, and later ones are."""
+        found = (version_of(path) for path in self.place.names(FOLDER))
+        first = min((one for one in found if one is not None and one >= version), default=None)
+        if first is not None and first > version:
+            raise self._gone(version, first - 1)
+        return first is not None
+
+    def _gone(self, first: int, last: int) -> EncodeError:
+        return EncodeError(
+            f"manifests {first} to {last} of {self.place.url(FOLDER)} are gone, and later ones are there: nobody knows "
+            "what they named",
+            op="open",
+            hint="Put them back from a copy. No lifecycle rule may remove manifests. Otherwise begin anew, in another "
+            "directory.",
+        )
 
     def _last_from(self, version: int) -> int:
         """The last version, counted from one that was made: in steps that grow, and then shrink."""

@@ -91,7 +91,8 @@ class MergedManifests:
         paths.
         """
         spans = self.spans()
-        old = [span for span in spans if clock() - self._place.modified(span.path) >= retention]
+        written = {span: self._place.modified(span.path) for span in spans}
+        old = [span for span, at in written.items() if at is not None and clock() - at >= retention]
         if not old:
             return ()
         last = max(span.last for span in old)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,12 @@ from airflow_parallel_apply.pipeline.log.directory import is_temporary, publish,
 LOCAL: Final = frozenset({"file", "local"})
 EXCLUSIVE: Final = frozenset({*LOCAL, "memory", "s3", "s3a", "gs", "gcs"})
 """Protocols whose file systems refuse a name that exists, whoever else creates it at the same moment."""
+
+_CLIENTS: Final = frozenset({"aiobotocore", "aiohttp", "botocore", "gcsfs", "google", "requests"})
+"""Packages of the clients of buckets. What keeps them from an answer comes as their own errors."""
+
+_LASTING: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
+"""Those of them that do not pass."""
 
 
 class FilePlace:
@@ -82,6 +88,10 @@ class FilePlace:
                 self._files.pipe_file(full, content, mode="create")
             except FileExistsError:
                 return False
+            except OSError as error:
+                if not _is_refused_condition(error):
+                    raise
+                return False
         return True
 
     def read(self, path: str) -> bytes:
@@ -93,31 +103,33 @@ class FilePlace:
     def size(self, path: str) -> int | None:
         """Bytes; None where there is no such file."""
         full = self._full(path)
-        with place_errors(full):
+        with place_errors(full), suppress(FileNotFoundError):
             self._files.invalidate_cache()
-            return int(self._files.size(full)) if self._files.exists(full) else None
+            # Not by `exists`: that takes whatever it cannot look at for something that is not there.
+            return int(self._files.info(full)["size"])
+        return None
 
     def names(self, folder: str) -> list[str]:
         """The paths of all files below a folder, however deep, without those that a cut-off commit left aside."""
         full = self._full(folder)
         with place_errors(full):
             self._files.invalidate_cache()
-            found = self._files.find(full) if self._files.exists(full) else []
+            found = self._files.find(full, on_error=_unless_gone) if self._is_local else self._files.find(full)
         return sorted(posixpath.relpath(name, self._root) for name in found if not is_temporary(Path(name)))
 
-    def modified(self, path: str) -> datetime:
-        """When a file was written."""
+    def modified(self, path: str) -> datetime | None:
+        """When a file was written; None where it is gone."""
         full = self._full(path)
-        with place_errors(full):
+        with place_errors(full), suppress(FileNotFoundError):
             found: datetime = self._files.modified(full)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+            return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return None
 
     def remove(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
         full = self._full(path)
-        with place_errors(full):
-            if self._files.exists(full):
-                self._files.rm_file(full)
+        with place_errors(full), suppress(FileNotFoundError):
+            self._files.rm_file(full)
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make the names of files durable, and those of the folders that they are in, where writing them did not."""
@@ -148,3 +160,20 @@ def place_errors(path: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror or error}", op="export", hint="Check the file system.") from error
+    except Exception as error:
+        if not any(kind.__module__.partition(".")[0] in _CLIENTS for kind in type(error).__mro__):
+            raise
+        kind = EncodeError if type(error).__name__ in _LASTING else Unavailable
+        raise kind(f"{path}: {error}", op="export", hint="Check the place, its login and its endpoint.") from error
+
+
+def _is_refused_condition(error: OSError) -> bool:
+    """True if a bucket has the name already. Some services do not say which condition they refuse."""
+    response = getattr(error.__cause__, "response", None) or {}
+    return response.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
+
+
+def _unless_gone(error: OSError) -> None:
+    """Whatever else keeps a folder from being listed does not make it empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -143,3 +143,62 @@ def test_a_directory_of_before_is_read_and_a_damaged_manifest_named(tmp_path: Pa
     (tmp_path / manifest_path(7)).write_bytes(b"{}")
     with pytest.raises(EncodeError, match="00007"):
         dataset.manifests()
+
+
+def test_a_directory_that_was_set_back_is_looked_at_anew() -> None:
+    found = place()
+    dataset = Dataset(found)
+    commit(dataset, range(8))
+    known = dataset.newest()
+    for version in range(5, 8):
+        found.remove(manifest_path(version))
+    assert dataset.newest(known) == manifest(4)
+    for version in range(5, 8):
+        assert Dataset(found).commit(manifest(version, writer="another"))
+    assert dataset.newest(known) == manifest(7, writer="another")
+
+
+@pytest.mark.parametrize("gone", [range(1), range(10), range(35, 38), range(30, 36)])
+def test_manifests_that_are_gone_are_told_and_their_files_are_nobody_s_orphans(gone: range) -> None:
+    found = place()
+    commit(Dataset(found), range(42))
+    for path in found.names("_manifests/merged"):
+        first, last = (int(number) for number in path.rpartition("/")[2].removesuffix(".json").split("-"))
+        if set(gone) & set(range(first, last + 1)) or gone.start == 0:
+            found.remove(path)
+    for version in gone:
+        found.remove(manifest_path(version))
+    with pytest.raises(EncodeError, match=f"manifests {gone.start} to {gone[-1]} of .* are gone"):
+        Dataset(found).manifests()
+    with pytest.raises(EncodeError, match="are gone"):
+        Dataset(found, clock=lambda: NOW + 2 * DAY).sweep()
+    if gone.start == 0:
+        with pytest.raises(EncodeError, match="are gone"):
+            Dataset(found).newest()
+    assert len(found.names("t")) == 42
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path: Path) -> None:
+    """As when a network file system does not answer."""
+    commit(Dataset(FilePlace(str(tmp_path))), range(12))
+    merged = tmp_path / "_manifests" / "merged"
+    merged.rename(tmp_path / "kept")
+    merged.symlink_to(merged.name)
+    for look in (Dataset.newest, Dataset.manifests, Dataset.sweep):
+        with pytest.raises(Unavailable):
+            look(Dataset(FilePlace(str(tmp_path))))
+    with pytest.raises(Unavailable):
+        FilePlace(str(tmp_path)).size("_manifests/merged/any.json")
+
+
+def test_files_of_others_in_a_directory_are_left_alone(tmp_path: Path) -> None:
+    found = FilePlace(str(tmp_path))
+    commit(Dataset(found), range(3))
+    inner = Dataset(FilePlace(str(tmp_path / "inner")))
+    commit(inner, range(3))
+    for path in ("README.md", "2026/11/report.csv", "inner/public.t/0/a.parquet", "public.t/0/orphan.parquet"):
+        found.write(path, [b"x"])
+    swept = Dataset(found, clock=lambda: NOW + 2 * DAY).sweep()
+    assert swept == ("public.t/0/orphan.parquet",)
+    assert found.size("inner/public.t/0/a.parquet") == 1
+    assert inner.newest() == manifest(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -101,6 +102,20 @@ def test_a_manifest_whose_answer_was_lost_is_known_as_our_own(tmp_path: Path, mo
     target.commit(unit(0, "a"), [])
     assert [position.seqno for position in target.positions()] == [4, -1]
     assert [manifest.version for manifest in Dataset(FilePlace(str(tmp_path))).manifests()] == [0, 1, 2]
+
+
+def test_a_directory_that_is_set_back_under_a_lane_is_seen_by_its_next_commit(tmp_path: Path) -> None:
+    lake, kept = tmp_path / "lake", tmp_path / "kept"
+    target = opened(lake)
+    target.lay_out(log_id="log", routing=Routing(channels=2), generation=1)
+    target.take(0, generation=1, token="a")
+    shutil.copytree(lake, kept)
+    target.commit(unit(0, "a"), [])
+    shutil.rmtree(lake)
+    shutil.copytree(kept, lake)
+    with pytest.raises(OwnershipLost):
+        target.commit(unit(0, "a", after=4), [])
+    assert [position.seqno for position in target.positions()] == [-1, -1]
 
 
 def test_once_a_day_a_run_removes_what_no_manifest_names(tmp_path: Path) -> None:
