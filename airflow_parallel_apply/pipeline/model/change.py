@@ -162,6 +162,12 @@ class Relation:
         """
         return self.replica_identity is ReplicaIdentity.FULL and not self.key_indexes
 
+    @property
+    def unsent_computed(self) -> frozenset[str]:
+        """The names of columns that the source computes and does not send, as far as the definition says."""
+        sent = {column.name for column in self.columns}
+        return frozenset({*(self.computed or ()), *(name for name, _ in self.expressions)} - sent)
+
     def newly_computed(self, old: Relation) -> tuple[tuple[str, str], ...]:
         """Those of `expressions` that an older definition does not compute, as far as it says."""
         known, sent = old.computed, {column.name for column in self.columns}

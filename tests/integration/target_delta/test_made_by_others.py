@@ -104,7 +104,43 @@ def test_what_a_table_refuses_is_no_race_and_no_outage(rig: LakeRig, does: str, 
             rig.apply(1, 2, rows, claim="t")
         assert refused.value.table == "public.a"
         assert refused.value.hint
+        assert "long" not in str(refused.value), "a row's values are told where that is asked for"
         assert rig.seqnos() == [1]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "metadata", "says"),
+    [
+        ({"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}, {}, "maps columns"),
+        ({}, {"delta.generationExpression": "upper(id)"}, "computes its column v"),
+    ],
+)
+def test_what_delta_rs_would_write_wrongly_is_refused_by_name(
+    rig: LakeRig, configuration: dict[str, str], metadata: dict[str, str], says: str
+) -> None:
+    """delta-rs commits to a table whose columns are mapped, and readers find nulls there."""
+    table = Path(rig.lake.table_uri("public", "a"))
+    schema = rig.table(A).schema().to_json()
+    fields = json.loads(schema)["fields"]
+    for number, field in enumerate(fields):
+        mapped = {"delta.columnMapping.id": number + 1, "delta.columnMapping.physicalName": field["name"]}
+        field["metadata"] = mapped if configuration else metadata if field["name"] == "v" else {}
+    meta = metadata_of(table)
+    meta |= {"schemaString": json.dumps({"type": "struct", "fields": fields}), "configuration": configuration}
+    commit(table, {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": meta})
+    with pytest.raises(TargetError, match=says) as refused:
+        rig.apply(1, 2, [row(2, "U", "1", "new")])
+    found = errors(rig.open().findings(Expectation(channels=1, tables=(A,))))
+    assert [(one.what, one.note) for one in found] == [(refused.value.message, refused.value.hint)]
+    assert rig.seqnos() == [1]
+
+
+def test_a_feature_that_delta_rs_does_not_know_is_no_outage(rig: LakeRig) -> None:
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["new"], "writerFeatures": ["new"]}
+    commit(Path(rig.lake.table_uri("public", "a")), {"protocol": protocol})
+    with pytest.raises(TargetError, match="Feature 'new' is not supported") as refused:
+        rig.apply(1, 2, [row(2, "U", "1", "new")])
+    assert "Drop the feature" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("with_feature", [TableFeatures.DeletionVectors, TableFeatures.V2Checkpoint])
@@ -164,6 +200,22 @@ def read(rig: LakeRig, table: Relation) -> list[tuple[Any, ...]]:
         tuple(found.values())
         for found in pa.RecordBatchReader.from_stream(rig.table(table).scan()).read_all().to_pylist()
     )
+
+
+def metadata_of(table: Path) -> dict[str, Any]:
+    """The newest one."""
+    logs = sorted((table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    found: dict[str, Any] = [one["metaData"] for one in actions if "metaData" in one][-1]
+    return found
+
+
+def commit(table: Path, *actions: dict[str, Any]) -> None:
+    """As another engine makes a version."""
+    version = DeltaTable(str(table)).version() + 1
+    info = {"commitInfo": {"timestamp": 1, "operation": "SET TBLPROPERTIES", "operationParameters": {}}}
+    log = table / "_delta_log" / f"{version:020d}.json"
+    log.write_text("\n".join(map(json.dumps, (info, *actions))))
 
 
 def delete_by_vector(table: Path, rows: Sequence[int]) -> None:

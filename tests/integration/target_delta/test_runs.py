@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,40 @@ def test_rows_that_were_there_are_copied_into_the_lake_before_what_changes(rig: 
     rig.write("UPDATE t SET v = 'later' WHERE id % 2 = 0", "DELETE FROM t WHERE id % 3 = 0")
     rig.run()
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
+    assert rig.comparison().equal
+
+
+def test_a_column_that_the_source_computes_and_the_lake_has_is_refused(rig: Rig, lake: Path) -> None:
+    rig.write("CREATE TABLE c (id integer PRIMARY KEY, a integer, b integer GENERATED ALWAYS AS (a * 2) STORED)")
+    rig = rig.having(start=Start.EQUAL)
+    integers = {name: pa.array([], pa.int32()) for name in ("id", "a", "b")}
+    write_deltalake(f"{lake}/public/c", pa.table(integers))
+    with pytest.raises(ParallelApplyError, match="has a column b, which the source computes and does not send"):
+        rig.prepare()
+    write_deltalake(
+        f"{lake}/public/c", pa.table(integers).drop_columns(["b"]), mode="overwrite", schema_mode="overwrite"
+    )
+    rig.prepare()
+    rig.write("INSERT INTO c VALUES (1, 2)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("options", ["", "?feed=true"])
+def test_a_pipeline_without_its_positions_applies_nothing_twice(rig: Rig, lake: Path, options: str) -> None:
+    rig = replace(rig, target_dsn=f"{rig.target_dsn}{options}")
+    rig.write("CREATE TABLE bag (v text)", "ALTER TABLE bag REPLICA IDENTITY FULL")
+    rig.prepare()
+    rig.write("INSERT INTO bag VALUES ('a'), ('b')")
+    rig.run()
+    (lake / "_parallel_apply").rename(lake / "kept")
+    rig.write("INSERT INTO bag VALUES ('c')")
+    with pytest.raises(ParallelApplyError, match=r"positions in .* are gone, and public\.bag has rows"):
+        rig.run()
+    assert DeltaTable(f"{lake}/public/bag").count() == 2
+    shutil.rmtree(lake / "_parallel_apply")
+    (lake / "kept").rename(lake / "_parallel_apply")
+    rig.run()
     assert rig.comparison().equal
 
 

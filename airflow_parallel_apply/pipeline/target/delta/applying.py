@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import require_feed, require_fit
 from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
+from airflow_parallel_apply.pipeline.target.delta.formats import require_format
 from airflow_parallel_apply.pipeline.target.delta.insertion import are_new
 from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, require_known
 from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
@@ -70,6 +71,7 @@ class Applier:
                 table = self._open(relation)
             else:
                 table = require_known(self._lake, open_table(self._lake, uri), known, relation.name)
+            require_format(table, relation)
             found = known_as(table, uri)
             tables.append(found if known is None else replace(found, version=known.version))
             if self._lake.is_feed:
@@ -107,6 +109,8 @@ class Applier:
         self, state: State, decided: Decided, relation: Relation, changes: Sequence[TableChange]
     ) -> KnownTable | None:
         table = self._open(relation)
+        # Of the version that is committed from: somebody may have altered the table since it was decided.
+        require_format(table, relation)
         done = self._done(state, decided, table, changes)
         for number in range(done, len(changes)):
             if number + 1 < len(changes):

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.target.delta.columns import feed_findings, relation_findings, table_findings
+from airflow_parallel_apply.pipeline.target.delta.formats import format_troubles
 from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, lost
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import open_table, read_columns, schema_of
@@ -38,15 +39,17 @@ def lake_findings(lake: Lake, expected: Expectation, known: Mapping[str, KnownTa
             yield from relation_findings(relation)
             yield from table_findings(relation, None if table is None else schema_of(table))
         if table is not None:
+            for what, note in format_troubles(table):
+                yield _error(relation, what, note)
             yield from _partition_findings(table, relation)
-        if table is not None and (expected.are_empty or relation.name in unbegun) and _has_rows(table, relation):
+        if table is not None and (expected.are_empty or relation.name in unbegun) and has_rows(table, relation.name):
             yield _error(relation, "has rows in the lake, and is to have none")
 
 
-def _has_rows(table: DeltaTable, relation: Relation) -> bool:
-    """Without statistics a table tells no number of them."""
+def has_rows(table: DeltaTable, name: str) -> bool:
+    """Without statistics a table tells no number of them. Errors: `Unavailable`."""
     names = schema_of(table).names[:1]
-    return any(batch.num_rows for batch in read_columns(table, relation.name, names))
+    return any(batch.num_rows for batch in read_columns(table, name, names))
 
 
 def _partition_findings(table: DeltaTable, relation: Relation) -> Iterator[Finding]:

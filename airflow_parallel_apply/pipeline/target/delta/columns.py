@@ -122,7 +122,15 @@ def table_findings(relation: Relation, found: pa.Schema | None) -> Iterator[Find
                 column=field.name,
             )
     for field in found:
-        if field.name not in table_schema(relation).names and not field.nullable:
+        if field.name in relation.unsent_computed:
+            yield _finding(
+                name,
+                f"{name} has a column {field.name}, which the source computes and does not send: later rows would have "
+                "nothing there",
+                column=field.name,
+                note="Drop it from the lake's table.",
+            )
+        elif field.name not in table_schema(relation).names and not field.nullable:
             yield _finding(name, f"column {field.name} of {name}, which the source has not, takes no nulls")
 
 

@@ -31,11 +31,21 @@ _TRIES: Final = 100
 _PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.01, max=1)
 """Longer after each loss, for a random while, so that many lanes at one table do not meet again."""
 
+_PREVIEW: Final = " Preview of invalid data: "
+"""Behind it are the values of rows."""
+
+_FEATURE: Final = (
+    "Somebody turned on what delta-rs cannot write. Drop the feature, or begin anew in another lake with a copy."
+)
 _REFUSALS: Final = {
-    "Invalid data found": "Somebody gave the table a constraint. Drop it, and clear the task open.",
+    "Invalid data found": "Somebody gave the table a constraint, or a column that takes no nulls. Drop it, and "
+    "clear the task open.",
     "append-only": "Unset the table's property delta.appendOnly, and clear the task open.",
-    "Unsupported table features": "Somebody turned on what delta-rs cannot write. Drop the feature, or begin anew in "
-    "another lake with a copy.",
+    "Unsupported table features": _FEATURE,
+    "Unsupported: ": _FEATURE,
+    "lacked the necessary privileges": "Give the lake's login the right to write there.",
+    "Invalid Checkpoint": "Somebody removed files of the table's log, as a lifecycle rule does. Put them back, or drop "
+    "the pipeline, and begin anew in another lake with a copy.",
 }
 """Words of an error that no repetition mends, and what to do."""
 
@@ -88,10 +98,10 @@ def table_errors(op: str, *, table: str | None = None) -> Iterator[None]:
             _line(error), op=op, table=table, hint="Bring the table's columns to the source's."
         ) from error
     except DeltaError as error:
-        text = _line(error)
+        text, _, values = _line(error).partition(_PREVIEW)
         hint = next((hint for words, hint in _REFUSALS.items() if words in text), None)
         if hint is not None:
-            raise TargetError(text, op=op, table=table, hint=hint) from error
+            raise TargetError(text, op=op, table=table, hint=hint, values=values or None) from error
         if isinstance(error, CommitFailedError):
             raise Outrun from error
         raise Unavailable(text, op=op, table=table) from error

@@ -41,7 +41,7 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.delta.applying import Applier
 from airflow_parallel_apply.pipeline.target.delta.changes import changes_of
-from airflow_parallel_apply.pipeline.target.delta.check import lake_findings
+from airflow_parallel_apply.pipeline.target.delta.check import has_rows, lake_findings
 from airflow_parallel_apply.pipeline.target.delta.feed import feed_changes_of
 from airflow_parallel_apply.pipeline.target.delta.ownership import (
     Standing,
@@ -61,7 +61,9 @@ from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, Lake
 from airflow_parallel_apply.pipeline.target.delta.positions import PositionsTable
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging, group_of, scope_of, token_word
 from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
+from airflow_parallel_apply.pipeline.target.delta.tables import open_table
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Capability, Step
@@ -149,6 +151,8 @@ class DeltaTarget:
         return self._of_this_ledger().routing_digest
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
+        if generation > 0 and not self._state().positions:
+            self._require_no_rows()
         self._settle(None)
         ledger = self._ledger_name()
         state = self._positions.update(
@@ -224,6 +228,14 @@ class DeltaTarget:
 
     def close(self) -> None:
         """Nothing is open between calls."""
+
+    def _require_no_rows(self) -> None:
+        """Of a pipeline that had an owner, and has no positions. Errors: `TargetError`."""
+        for schema, name in sorted(self._relations.all_names()):
+            table = open_table(self._lake, self._lake.table_uri(schema, name))
+            if table is not None and has_rows(table, f"{schema}.{name}"):
+                place = self._lake.uri(CONTROL, self._pipeline)
+                raise positions_lost(place, f"{schema}.{name}", pipeline=self._pipeline)
 
     def _settle(self, channel: int | None) -> State:
         """Bring in what is decided of a channel, or of all."""

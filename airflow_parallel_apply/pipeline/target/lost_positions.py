@@ -1,0 +1,16 @@
+"""Positions that are gone while tables have rows: to begin anew would apply what is applied."""
+
+from __future__ import annotations
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+
+
+def positions_lost(place: str, table: str, *, pipeline: str | None) -> TargetError:
+    """The error of a pipeline that had an owner, and whose positions are not at their `place`."""
+    return TargetError(
+        f"the pipeline's positions in {place} are gone, and {table} has rows: what was applied is known no more",
+        op="route",
+        pipeline=pipeline,
+        hint="Put them back, and the tables, as they were at one moment. Otherwise begin anew: parallel-apply drop, "
+        "empty the target's tables, a new log_url, start=copy.",
+    )
