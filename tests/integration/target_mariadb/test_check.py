@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, Epoch
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors
 from tests.support.mariadb_rig import MariaDbRig
+from tests.support.variants import variants
 
 SOURCE = [
     "CREATE TABLE good (id integer PRIMARY KEY, v text)",
@@ -64,6 +65,76 @@ def test_each_column_that_would_not_hold_the_sources_values_is_named_before_anyt
     with pytest.raises(TargetError, match=r"public\.narrow: column at"):
         maria.rig.prepare()
     assert maria.read("SHOW DATABASES LIKE 'parallel_apply'") == []
+
+
+UNFIT = {
+    "a key that only a hash holds": (
+        "(id text PRIMARY KEY, v text)",
+        "(id longtext COLLATE utf8mb4_nopad_bin NOT NULL, v longtext, UNIQUE (id))",
+        "too long for an index",
+    ),
+    "a key that only a hash holds, of letters": (
+        "(id text PRIMARY KEY, v text)",
+        "(id varchar(1000) COLLATE utf8mb4_nopad_bin NOT NULL, v longtext, UNIQUE (id))",
+        "too long for an index",
+    ),
+    "former rows": (
+        "(id text PRIMARY KEY, v text)",
+        "(id varchar(9) COLLATE utf8mb4_nopad_bin PRIMARY KEY, v longtext) WITH SYSTEM VERSIONING",
+        "system versioning",
+    ),
+    "another case": (
+        "(id text PRIMARY KEY, v text)",
+        "(ID varchar(9) COLLATE utf8mb4_nopad_bin PRIMARY KEY, v longtext)",
+        "column id is called ID",
+    ),
+    "a column that the source computes": (
+        "(id text PRIMARY KEY, v text, n text GENERATED ALWAYS AS (v || '!') STORED)",
+        "(id varchar(9) COLLATE utf8mb4_nopad_bin PRIMARY KEY, v longtext, n longtext)",
+        "column n is computed by the source",
+    ),
+    "blanks that end a key": (
+        "(id bpchar PRIMARY KEY, v text)",
+        "(id varchar(9) COLLATE utf8mb4_nopad_bin PRIMARY KEY, v longtext)",
+        "tells apart what the source takes for equal",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", variants(UNFIT, seldom=["a key that only a hash holds, of letters", "another case"]))
+def test_what_would_keep_rows_from_arriving_is_mended_as_check_says(maria: MariaDbRig, case: str) -> None:
+    source, target, says = UNFIT[case]
+    maria.make([f"CREATE TABLE t {source}"], [f"CREATE TABLE t {target}"])
+    found = _errors(maria)
+    assert says in found[0].what
+    for finding in found:
+        maria.server.run(";".join(finding.fix), database="test")
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t VALUES ('a', 'x'), ('b', 'y')", "UPDATE t SET v = 'z' WHERE id = 'b'")
+    maria.rig.write("UPDATE t SET id = 'a  ' WHERE id = 'a'")
+    maria.rig.run()
+    maria.require_equal("SELECT concat('[', id, ']'), v FROM t", at_source="SELECT format('[%s]', id), v FROM t")
+
+
+def test_columns_that_are_one_name_at_the_target_are_refused(maria: MariaDbRig) -> None:
+    maria.make(['CREATE TABLE t (id integer PRIMARY KEY, "a" text, "A" text)'], [])
+    (found,) = _errors(maria)
+    assert "differ in their case only" in found.what
+    assert not found.fix
+
+
+def test_a_column_that_both_sides_compute_is_warned_of(maria: MariaDbRig) -> None:
+    generated = "n integer GENERATED ALWAYS AS (a * 2) STORED"
+    columns = f"(id integer PRIMARY KEY, a integer, {generated})"
+    maria.make([f"CREATE TABLE t {columns}"], [f"CREATE TABLE t {columns}"])
+    checked = check_pipeline(maria.rig.config, maria.rig.source, maria.rig.target)
+    assert not errors(checked.findings)
+    assert [found.column for found in checked.findings if "computed by both sides" in found.what] == ["n"]
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t VALUES (1, 2)")
+    maria.rig.run()
+    maria.require_equal("SELECT id, a, n FROM t")
+    assert maria.rig.comparison().equal
 
 
 def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:

@@ -185,6 +185,23 @@ def test_a_comparison_tells_equal_tables_from_others(maria: MariaDbRig) -> None:
     }
 
 
+@pytest.mark.parametrize("lost", ["DROP DATABASE parallel_apply", "DELETE FROM parallel_apply.position"])
+def test_a_pipeline_without_its_positions_applies_nothing_twice(maria: MariaDbRig, lost: str) -> None:
+    source = ["CREATE TABLE bag (v text)", "ALTER TABLE bag REPLICA IDENTITY FULL"]
+    maria.make(source, ["CREATE TABLE bag (v longtext)"])
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO bag VALUES ('a'), ('b')")
+    maria.rig.run()
+    maria.server.run(lost)
+    maria.rig.write("INSERT INTO bag VALUES ('c')")
+    with pytest.raises(ParallelApplyError, match=r"positions in .* are gone, and public\.bag has rows"):
+        maria.rig.run()
+    assert sorted(maria.read("SELECT v FROM bag")) == [("a",), ("b",)]
+    maria.server.run("DELETE FROM bag", database=maria.database)
+    maria.rig.run()
+    maria.require_equal("SELECT v FROM bag")
+
+
 def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) -> None:
     rig = maria.rig.having(start=Start.COPY, epoch_max_changes=100)
     maria.make(KEYED, KEYED_THERE)

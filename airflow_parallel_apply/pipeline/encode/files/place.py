@@ -174,6 +174,6 @@ def _is_refused_condition(error: OSError) -> bool:
 
 
 def _unless_gone(error: OSError) -> None:
-    """Whatever else keeps a folder from being listed does not make it empty."""
+    """Pass over a folder that is gone. Anything else that keeps it from being listed does not make it empty."""
     if not isinstance(error, FileNotFoundError):
         raise error

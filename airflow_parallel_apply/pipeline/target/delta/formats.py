@@ -1,4 +1,4 @@
-"""What a table may have that delta-rs neither refuses nor writes rightly: rows would not be what readers find there."""
+"""Finds features of a table that delta-rs neither refuses nor follows: readers would find other rows there."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class DeltaTarget:
         """Nothing is open between calls."""
 
     def _require_no_rows(self) -> None:
-        """Of a pipeline that had an owner, and has no positions. Errors: `TargetError`."""
+        """Require tables without rows, for a pipeline that had an owner and has no positions. Errors: `TargetError`."""
         for schema, name in sorted(self._relations.all_names()):
             table = open_table(self._lake, self._lake.table_uri(schema, name))
             if table is not None and has_rows(table, f"{schema}.{name}"):

@@ -62,6 +62,8 @@ _CONFLICTS: Final = {
     ER.NO_REFERENCED_ROW_2: ConflictReason.FOREIGN_KEY,
     ER.ROW_IS_REFERENCED_2: ConflictReason.FOREIGN_KEY,
 }
+_PRIMARY: Final = "Connect to the primary, not to a replica."
+PACKET: Final = "Raise max_allowed_packet at the server (SET GLOBAL max_allowed_packet = …), then run again."
 _HINTS: Final = {
     ER.DUP_ENTRY: "Another row has the value already. Did somebody else write it, did the copies differ at the start, "
     "or does the target's collation take values for equal that the source tells apart?",
@@ -71,7 +73,8 @@ _HINTS: Final = {
     ER.BAD_NULL_ERROR: "The target demands a value that the source has none for: make the column nullable.",
     ER.NO_SUCH_TABLE: "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for it.",
     ER.BAD_FIELD_ERROR: "Add the column to the target's table.",
-    _READ_ONLY: "Connect to the primary, not to a replica.",
+    _READ_ONLY: _PRIMARY,
+    ER.NET_PACKET_TOO_LARGE: PACKET,
     CONSTRAINT_FAILED: "A CHECK of the target's table does not hold for the source's row: drop it, or make it as the "
     "source's is.",
 }
@@ -88,6 +91,8 @@ def translate(error: pymysql.MySQLError, *, op: str, table: str | None = None) -
     code = code_of(error)
     text, values = wording(str(error.args[1]) if len(error.args) > 1 else str(error))
     hint = _HINTS.get(code)
+    if code == ER.OPTION_PREVENTS_STATEMENT and "read-only" in text:
+        hint = _PRIMARY
     if code in _UNAVAILABLE or isinstance(error, pymysql.InterfaceError):
         return Unavailable(f"cannot reach the target: {text}", op=op, hint="Is the server up, and reachable here?")
     if code in _LOGIN:

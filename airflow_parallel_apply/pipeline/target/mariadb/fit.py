@@ -9,11 +9,12 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
-from airflow_parallel_apply.pipeline.target.mariadb.mapping import Refused, form_of, proposed_type
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import BYTES, TEXTS, Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable, find_table
 
+_VERSIONED: Final = "SYSTEM VERSIONED"
 _finding: Final = partial(new_finding, Side.TARGET)
 
 
@@ -37,7 +38,17 @@ def creation(session: Session, relation: Relation) -> str:
     return f"CREATE TABLE {place} ({', '.join(lines)}) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
 
 
+def _twins(relation: Relation) -> Finding:
+    return _finding(
+        relation.name,
+        f"{relation.name} has columns whose names differ in their case only, which are one name at the target",
+        note="Rename one at the source, or exclude the table.",
+    )
+
+
 def _missing(session: Session, relation: Relation) -> Finding:
+    if _has_twins(relation):
+        return _twins(relation)
     place = session.address.place(relation)
     known = session.row("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", [place[0]])
     making = () if known is not None else (f"CREATE DATABASE {shown(place[0])} DEFAULT CHARACTER SET utf8mb4",)
@@ -47,12 +58,21 @@ def _missing(session: Session, relation: Relation) -> Finding:
 def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
     relation, name = table.relation, shown(table.database, table.name)
     where = relation.name
-    if table.engine.lower() != "innodb":
+    if table.engine == _VERSIONED:
+        yield _finding(
+            where,
+            f"{where} keeps its former rows at the target (system versioning), which then are in its unique indexes",
+            f"ALTER TABLE {name} DROP SYSTEM VERSIONING",
+        )
+    elif table.engine.lower() != "innodb":
         yield _finding(
             where,
             f"{where} is {table.engine} at the target: rows and positions would not be committed together",
             *((f"ALTER TABLE {name} ENGINE = InnoDB",) if table.engine not in ("VIEW", "SYSTEM VIEW") else ()),
         )
+    if called := list(_called_otherwise(table, name)):
+        yield from called
+        return
     for column in relation.columns:
         found = table.columns.get(column.name)
         if found is None:
@@ -64,21 +84,74 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
             yield _unfit(where, column, found, error, name)
     sent = {column.name for column in relation.columns}
     for found in table.columns.values():
-        if found.name not in sent and not (found.is_nullable or found.has_default or found.is_generated):
+        if found.name in relation.unsent_computed:
+            yield _computed(where, found, name)
+        elif found.name not in sent and not (found.is_nullable or found.has_default or found.is_generated):
             change = f"ALTER COLUMN {shown(found.name)} SET DEFAULT …"
             yield _about(
                 where, found.name, "has neither a default nor NULL, and the source sends no value", change, name
             )
     keys = set(table.key_names)
-    whole = [columns for columns in table.unique_keys if columns not in table.by_prefix]
-    if keys and not any(set(columns) == keys for columns in whole):
+    over_key = [columns for columns in table.unique_keys if set(columns) == keys and columns not in table.by_prefix]
+    if over_key and all(columns in table.by_hash for columns in over_key):
+        yield from _hashed(table, name)
+    elif keys and not over_key:
         listed = ", ".join(shown(key) for key in table.key_names)
         yield _finding(
             where,
             f"{where} has no unique index over its key ({', '.join(table.key_names)}) at the target",
             f"ALTER TABLE {name} ADD UNIQUE ({listed})",
         )
-    yield from _trigger_findings(session, table)
+    yield from trigger_findings(session, table)
+
+
+def _computed(where: str, found: TargetColumn, name: str) -> Finding:
+    """A column that the source computes, and does not send."""
+    if not found.is_generated:
+        what = "is computed by the source, which does not send it: it would be empty here"
+        note = "Or drop it, and make it anew GENERATED ALWAYS AS (…), in this server's words."
+        return replace(_about(where, found.name, what, f"DROP COLUMN {shown(found.name)}", name), note=note)
+    return Finding(
+        severity=Severity.WARNING,
+        side=Side.TARGET,
+        where=where,
+        column=found.name,
+        what=f"{where}: column {found.name} is computed by both sides, perhaps by another expression",
+        note="`parallel-apply compare` shows it.",
+    )
+
+
+def _hashed(table: TargetTable, name: str) -> Iterator[Finding]:
+    """A key whose columns together are too long for a sorted index."""
+    relation = table.relation
+    for column in (relation.columns[index] for index in relation.key_indexes):
+        found = table.columns[column.name]
+        if found.type in (*TEXTS, *BYTES):
+            yield _about(
+                relation.name,
+                column.name,
+                f"is part of the key, and {found.full_type} is too long for an index that finds rows",
+                f"MODIFY COLUMN {shown(column.name)} {proposed_type(column)} NOT NULL",
+                name,
+            )
+
+
+def _called_otherwise(table: TargetTable, name: str) -> Iterator[Finding]:
+    """Find columns whose names have the same letters in another case: to the server they are one name."""
+    relation = table.relation
+    if _has_twins(relation):
+        yield _twins(relation)
+        return
+    here = {found.lower(): found for found in table.columns}
+    for column in relation.columns:
+        other = here.get(column.name.lower(), column.name)
+        if other != column.name:
+            change = f"RENAME COLUMN {shown(other)} TO {shown(column.name)}"
+            yield _about(relation.name, column.name, f"is called {other} at the target", change, name)
+
+
+def _has_twins(relation: Relation) -> bool:
+    return len({column.name.lower() for column in relation.columns}) < len(relation.columns)
 
 
 def _lacking(table: TargetTable, column: Column, name: str) -> Finding:
@@ -110,7 +183,8 @@ def _unfit(where: str, column: Column, found: TargetColumn, error: Refused, name
     return _about(where, column.name, str(error), change, name)
 
 
-def _trigger_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
+def trigger_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
+    """Find the triggers of a table, each with the statement that drops it. Errors: the driver's own."""
     triggers = session.rows(
         "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
         " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s",

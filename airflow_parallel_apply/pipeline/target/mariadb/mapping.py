@@ -139,7 +139,8 @@ def proposed_type(column: Column) -> str:
         case ValueKind.TIMESTAMP | ValueKind.INSTANT:
             return f"datetime({MICROSECONDS})"
         case _ if column.key:
-            return f"varchar({_KEY_LENGTH}) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+            collation = "utf8mb4_bin" if _pads_any(column) else "utf8mb4_nopad_bin"
+            return f"varchar({_KEY_LENGTH}) CHARACTER SET utf8mb4 COLLATE {collation}"
         case _:
             return "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
@@ -176,12 +177,21 @@ def _has_digits(found: TargetColumn, whole: int, scale: int) -> bool:
     return found.scale >= scale and found.precision - found.scale >= whole
 
 
+def _pads_any(column: Column) -> bool:
+    """True if the source takes texts of different widths for equal, as those of `char(n)` never are."""
+    return column.kind is KeyKind.BLANK_PADDED and column.type_name == "bpchar"
+
+
 def _require_text(column: Column, found: TargetColumn, wanted: str) -> None:
     if found.charset != "utf8mb4":
         raise Refused(f"has the character set {found.charset}, which lacks characters of the source's", wanted)
     if not column.key:
         return
     collation = found.collation or ""
+    if _pads_any(column):
+        if collation != "utf8mb4_bin":
+            raise Refused(f"is part of the key, and {collation} tells apart what the source takes for equal", wanted)
+        return
     is_exact = collation.endswith("_bin") and ("nopad" in collation or collation.startswith("utf8mb4_0900"))
     if not is_exact and not (column.kind in _OF_ONE_WIDTH and collation.endswith("_bin")):
         raise Refused(

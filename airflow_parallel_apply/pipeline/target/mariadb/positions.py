@@ -15,11 +15,14 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of
 from airflow_parallel_apply.pipeline.target.mariadb.holders import Holder, end_holders, holds
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE, StagingOwner, claim_tag
+from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.staging import drop_foreign_staging, foreign_to
+from airflow_parallel_apply.pipeline.target.relations import Relations
 
 _LOCK_TRIES: Final = 5
 _ABSENT: Final = (ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR)
@@ -38,8 +41,9 @@ class Standing(Enum):
 
 
 def read_positions(session: Session, *, lock: bool = False) -> tuple[Position, ...]:
-    """In channel order. Errors: the driver's own."""
-    found = session.rows(
+    """In channel order; none where there is no table of them. Errors: the driver's own."""
+    found = _if_there(
+        session,
         f"SELECT channel, seqno, generation, claim FROM {DATABASE}.position WHERE pipeline = %s ORDER BY channel"
         f"{' FOR UPDATE' if lock else ''}",
         [session.pipeline],
@@ -55,6 +59,8 @@ def settled_positions(session: Session) -> tuple[Position, ...]:
     server's log, and this one waits for the disk. Errors: the driver's own.
     """
     found = read_positions(session)
+    if not found:
+        return ()
     name = f"pa:settle:{uuid.uuid4().hex}"
     with session.atomic():
         session.execute(
@@ -153,6 +159,17 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
             [routing.digest, routing.channels, generation, session.pipeline],
         )
         return seqno
+
+
+def require_known(session: Session, relations: Relations) -> None:
+    """Require positions of a pipeline that had an owner, if a table has rows. Errors: `TargetError`."""
+    with session.errors("route"):
+        if read_positions(session):
+            return
+        for schema, table in sorted(relations.all_names()):
+            place = session.address.place_of(schema, table)
+            if _if_there(session, f"SELECT 1 FROM {quoted(*place)} LIMIT 1"):
+                raise positions_lost(f"database {DATABASE}", f"{schema}.{table}", pipeline=session.pipeline)
 
 
 def own(session: Session, generation: int) -> None:
@@ -268,11 +285,16 @@ def _registered(session: Session, columns: str, *, lock: bool = False) -> tuple[
     """Columns of the pipeline's row; None where there is none, or no table. Errors: the driver's own."""
     sharing = " LOCK IN SHARE MODE" if lock else ""
     query = f"SELECT {columns} FROM {DATABASE}.pipeline WHERE pipeline = %s{sharing}"
+    return next(iter(_if_there(session, query, [session.pipeline])), None)
+
+
+def _if_there(session: Session, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """The rows of a query; none where there is no such table. Errors: the driver's own."""
     try:
-        return session.row(query, [session.pipeline])
+        return session.rows(query, values)
     except pymysql.MySQLError as error:
         if code_of(error) in _ABSENT:
-            return None
+            return []
         raise
 
 

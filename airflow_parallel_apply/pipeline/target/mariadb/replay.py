@@ -35,6 +35,11 @@ class Replayer:
         self._relations = relations
         self._tables: dict[int, _Writer] = {}
 
+    @property
+    def written(self) -> dict[int, Relation]:
+        """The definitions of the tables that were written to, by their ids."""
+        return {relation_id: writer.relation for relation_id, writer in self._tables.items()}
+
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Rows in (seqno, fragno) order. Errors: `TargetError` that names table, seqno and key; the driver's own where
         the server cannot be reached.
@@ -62,7 +67,8 @@ class _Writer:
         self._forms = forms_of(table)
 
     @property
-    def _relation(self) -> Relation:
+    def relation(self) -> Relation:
+        """The definition of the rows."""
         return self._table.relation
 
     def write(
@@ -73,12 +79,12 @@ class _Writer:
         unsent: str,
         old_key: Sequence[str | None] | None,
     ) -> None:
-        places = self._relation.key_indexes or tuple(range(len(self._relation.columns)))
+        places = self.relation.key_indexes or tuple(range(len(self.relation.columns)))
         key = old_key if operation is Operation.KEY_ARRIVED and old_key is not None else [values[at] for at in places]
         try:
             count = self._run(operation, values, unsent, places, key)
         except pymysql.MySQLError as error:
-            found = translate(error, op="replay", table=self._relation.name)
+            found = translate(error, op="replay", table=self.relation.name)
             found.message += self._told(key)
             raise found.at(seqno=seqno) from error
         except TargetError as error:
@@ -87,11 +93,11 @@ class _Writer:
             raise
         if count == 1:
             return
-        if not self._relation.key_indexes:
+        if not self.relation.key_indexes:
             raise missing_row(self._table).at(seqno=seqno)
         raise TargetError(
             f"{count} rows found to change{self._told(key)}",
-            table=self._relation.name,
+            table=self.relation.name,
             seqno=seqno,
             hint="Did somebody else write there, or did the copies differ at the start? `parallel-apply compare` "
             "shows it.",
@@ -105,7 +111,7 @@ class _Writer:
         places: Sequence[int],
         key: Sequence[str | None],
     ) -> int:
-        name, columns = self._table.quoted, self._relation.columns
+        name, columns = self._table.quoted, self.relation.columns
         found = [self._value(at, text) for at, text in zip(places, key, strict=True)]
         sent = [at for at in range(len(columns)) if unsent[at : at + 1] != "1"]
         given = [self._value(at, values[at]) for at in sent] if operation is not Operation.DELETE else []
@@ -121,12 +127,12 @@ class _Writer:
                 return self._exactly(f"UPDATE {name} SET {made} WHERE {self._same()} LIMIT 1", [*given, *found])
 
     def _same(self) -> str:
-        if not self._relation.key_indexes:
+        if not self.relation.key_indexes:
             return same_row(self._table)
         return " AND ".join(f"{quoted(name)} = %s" for name in self._table.key_names)
 
     def _exactly(self, statement: str, values: Sequence[object]) -> int:
-        return self._session.exactly(statement, values, table=self._relation.name)
+        return self._session.exactly(statement, values, table=self.relation.name)
 
     def _value(self, index: int, text: str | None) -> object:
         """The driver's value of a text. Errors: `TargetError`."""
@@ -138,8 +144,8 @@ class _Writer:
                 "the target does not take a value as it is: it has no such value"
                 if text is not None
                 else "the target takes NULL for another value",
-                table=self._relation.name,
-                column=self._relation.columns[index].name,
+                table=self.relation.name,
+                column=self.relation.columns[index].name,
                 values=text,
                 hint="Change the value at the source; or make the target's column one of text, or one that takes NULL.",
             )

@@ -14,11 +14,13 @@ from pymysql.cursors import SSCursor
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.target.mariadb.address import Address
-from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import place_in, translate, wording
+from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import PACKET, place_in, translate, wording
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK_SECONDS: Final = 10
+_WIDEST: Final = 4
+"""The most bytes that one letter or byte becomes in a statement."""
 
 _ENCODERS: Final = {kind: convert for kind, convert in conversions.items() if not isinstance(kind, int)}
 """The driver's conversions but for those of values that are read, which go by the numbers of the server's types."""
@@ -50,10 +52,13 @@ class Session:
         self._name = ""
         self._connection: Any = None
         self._is_in_transaction = False
+        self._packet_bytes = 0
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> Any:
         """Run a statement in which `%s` are values; the cursor. Errors: the driver's own."""
         cursor = self._open().cursor()
+        if sum(len(value) for value in values if isinstance(value, str | bytes)) * _WIDEST > self._packet_bytes:
+            self._require_taken(cursor.mogrify(statement, tuple(values)))
         cursor.execute(statement, tuple(values))
         return cursor
 
@@ -162,6 +167,16 @@ class Session:
         with suppress(pymysql.MySQLError):
             connection.close()
 
+    def _require_taken(self, statement: str) -> None:
+        """The server hangs up on a statement that is too long, before it has read what is to be told of it."""
+        size = len(statement.encode())
+        if size >= self._packet_bytes:
+            raise TargetError(
+                f"a statement of {size:,} bytes is more than the server takes: max_allowed_packet is "
+                f"{self._packet_bytes:,}",
+                hint=PACKET,
+            )
+
     def _open(self) -> Any:
         if self._connection is not None and not self._is_in_transaction:
             try:
@@ -186,6 +201,9 @@ class Session:
         try:
             for setting in _SETTINGS:
                 connection.cursor().execute(setting)
+            asking = connection.cursor()
+            asking.execute("SELECT CAST(@@max_allowed_packet AS CHAR)")
+            (self._packet_bytes,) = map(int, asking.fetchone())
         except BaseException:
             connection.close()
             raise

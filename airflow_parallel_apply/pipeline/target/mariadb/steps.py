@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import sentence
+from airflow_parallel_apply.pipeline.model.finding import errors, sentence
 from airflow_parallel_apply.pipeline.target.mariadb import by_hand
-from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
+from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits, trigger_findings
 from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_parts
 from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.table_load import forms_of
 from airflow_parallel_apply.pipeline.target.mariadb.tables import describe_table
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
@@ -22,9 +23,11 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay
 
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
     """Errors: `PlanError` for what this target cannot do; as `merge_parts`, `Replayer.run`."""
+    written: dict[int, Relation] = {}
     for step in steps:
         match step:
             case Merge(staged):
+                written |= {table.relation_id: relations(table.relation_id) for table in staged.tables}
                 parts = [
                     Part(table=describe_table(session, relations(table.relation_id)), staged=table)
                     for table in staged.tables
@@ -35,7 +38,9 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
                 for relation_id in step.relation_ids:
                     session.execute(f"DELETE FROM {describe_table(session, relations(relation_id)).quoted}")
             case Replay(rows):
-                Replayer(session, relations).run(rows())
+                replayer = Replayer(session, relations)
+                replayer.run(rows())
+                written |= replayer.written
             case Redefine():
                 _require_followed(session, relations, step)
             case Statement():
@@ -45,6 +50,18 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
                 )
             case _:
                 assert_never(step)
+    for relation in written.values():
+        _require_unaltered(session, relation)
+
+
+def _require_unaltered(session: Session, relation: Relation) -> None:
+    """Require a table to be as it was when its rows were staged: since this transaction wrote to it, nobody can alter
+    it, and a value that it does not hold may have been stored otherwise. Errors: `TargetError`; the driver's own.
+    """
+    table = describe_table(session, relation)
+    forms_of(table)
+    for found in trigger_findings(session, table):
+        raise TargetError(found.what, table=relation.name, hint=_sentences(*(f"Run {one}" for one in found.fix)))
 
 
 def _require_followed(session: Session, relations: Relations, step: Redefine) -> None:
@@ -57,7 +74,7 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
             table=new.name,
             hint=_sentences("Change the target's table by hand, and run once with ddl=skip", *_left(session, old, new)),
         )
-    found = misfits(session, new)
+    found = errors(misfits(session, new))
     if found:
         raise PlanError(
             f"the table's definition changed at the source, and the target's does not fit: {found[0].what}",

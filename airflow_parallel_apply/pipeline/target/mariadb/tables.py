@@ -57,6 +57,8 @@ class TargetTable:
     columns: dict[str, TargetColumn]
     unique_keys: tuple[tuple[str, ...], ...]
     by_prefix: frozenset[tuple[str, ...]] = frozenset()
+    by_hash: frozenset[tuple[str, ...]] = frozenset()
+    """Those that are hashes, since no sorted index is that long: no row is found by one."""
     has_one_index: bool = False
 
     @property
@@ -91,9 +93,9 @@ def find_table(session: Session, relation: Relation) -> TargetTable | None:
     if engine is None:
         return None
     unique: dict[str, list[str]] = {}
-    indexes, by_prefix = set(), set()
-    for index, is_unique, column, part in session.rows(
-        "SELECT INDEX_NAME, NON_UNIQUE = 0, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS"
+    indexes, by_prefix, by_hash = set(), set(), set()
+    for index, is_unique, column, part, kind in session.rows(
+        "SELECT INDEX_NAME, NON_UNIQUE = 0, COLUMN_NAME, SUB_PART, INDEX_TYPE FROM information_schema.STATISTICS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX",
         place,
     ):
@@ -103,6 +105,8 @@ def find_table(session: Session, relation: Relation) -> TargetTable | None:
         unique.setdefault(index, []).append(column)
         if part is not None:
             by_prefix.add(index)
+        if kind == "HASH":
+            by_hash.add(index)
     return TargetTable(
         relation=relation,
         database=place[0],
@@ -111,6 +115,7 @@ def find_table(session: Session, relation: Relation) -> TargetTable | None:
         columns={column.name: column for column in _columns(session, place)},
         unique_keys=tuple(tuple(columns) for columns in unique.values()),
         by_prefix=frozenset(tuple(unique[index]) for index in by_prefix),
+        by_hash=frozenset(tuple(unique[index]) for index in by_hash),
         has_one_index=len(indexes) == 1,
     )
 

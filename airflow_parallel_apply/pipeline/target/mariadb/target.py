@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.positions import (
     own,
     read_log_id,
     read_positions,
+    require_known,
     routed,
     settled_positions,
     standing,
@@ -99,10 +100,13 @@ class MariaDbTarget:
         own(self._session, generation)
 
     def routing_digest(self) -> str:
-        return routed(self._session, self._ledger_name())[0]
+        digest = routed(self._session, self._ledger_name())[0]
+        return digest if self.positions() else ""
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         ledger = self._ledger_name()
+        if generation > 0:
+            require_known(self._session, self._relations)
         return lay_out(self._session, log_id=log_id, routing=routing, generation=generation, ledger=ledger)
 
     def take(
