@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,13 +40,14 @@ def insert(scene: Scene, first: int, count: int) -> None:
     scene.execute(*(f"INSERT INTO t VALUES ({number}, 'v')" for number in range(first, first + count)))
 
 
-def go_back(server: PostgresServer, scene: Scene, tmp_path: Path, *, between: int) -> None:
-    """Copy the server's disk, let it go on with some captured inserts, and bring the copy back."""
+def go_back(server: PostgresServer, scene: Scene, tmp_path: Path, *, between: int, others: Sequence[str] = ()) -> None:
+    """Copy the server's disk, let it go on with some captured inserts and others' writes, and bring the copy back."""
     close(scene)
     server.stop()
     kept = shutil.copytree(server.directory, tmp_path / "kept", symlinks=True)
     server.start()
     insert(scene, 10, between)
+    scene.execute(*others)
     scene.capture()
     close(scene)
     server.stop()
@@ -110,6 +111,20 @@ def test_wal_of_others_that_was_lost_does_not_stop_a_pipeline(
     insert(captured, 10, 5)
     captured.capture(max_changes=1)
     assert [row["key"] for row in captured.rows()] == ["0", "1", "2", "10", "11", "12", "13", "14"]
+    close(captured)
+
+
+def test_a_transaction_whose_id_a_lost_one_had_is_not_taken_for_one_of_before(
+    server: PostgresServer, captured: Scene, tmp_path: Path
+) -> None:
+    go_back(server, captured, tmp_path, between=0, others=["INSERT INTO far.t VALUES ('lost')"] * 30)
+    captured.execute(
+        "ALTER TABLE t ALTER v TYPE text COLLATE \"C\" USING v || '!'",
+        "INSERT INTO far.t SELECT repeat('x', 1000) FROM generate_series(1, 100)",
+    )
+    insert(captured, 10, 1)
+    with pytest.raises(SourceError, match=r"public\.t was rewritten while v changed"):
+        captured.capture()
     close(captured)
 
 

@@ -72,6 +72,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
     # Oids and transaction ids of another server are not compared: whoever adopted it vouches for the time before.
     is_same_server = now.server == registration.server
     known = {table.oid: table for table in registration.tables}
+    horizon = _horizon_then(registration, now)
     proven: dict[int, RegisteredTable] = {}
     doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
     unsure = {doubt.table for doubt in doubts}
@@ -101,7 +102,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         slot,
         publication,
         changed,
-        horizon=registration.horizon if is_same_server else None,
+        horizon=horizon if is_same_server else None,
         horizon_now=now.horizon,
     ):
         doubts.append(table_doubt)
@@ -116,7 +117,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
             publication,
             pairs,
             known,
-            horizon=registration.horizon,
+            horizon=horizon,
             horizon_now=now.horizon,
         ):
             doubts.append(table_doubt)
@@ -130,7 +131,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
                 doubts.append(doubt)
     if is_same_server and config.ddl is not DdlPolicy.SKIP:
         added = [table for oid, table in proven.items() if oid not in known]
-        for table, names in altered_unregistered(connection, slot, publication, added, registration.horizon):
+        for table, names in altered_unregistered(connection, slot, publication, added, horizon):
             doubts.append(Doubt(table=table.name, what=_UNREGISTERED.format(table=table.name, names=listed(names))))
             del proven[table.oid]
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
@@ -154,6 +155,14 @@ def is_as_registered(session: Session, publication: str, registration: Registrat
     )
 
 
+def _horizon_then(registration: Registration, now: Observed) -> int | None:
+    """That of the registration. A server whose transaction ids went back, as one that was restored without what others
+    wrote, gives those ids to others now: of none it is known to have been over.
+    """
+    then = registration.horizon
+    return 0 if then is not None and now.horizon is not None and now.horizon < then else then
+
+
 def _horizon(
     before: Registration, tables: tuple[RegisteredTable, ...], now: Observed, *, is_same_server: bool
 ) -> int | None:
@@ -166,7 +175,7 @@ def _horizon(
         or tables != before.tables
     ):
         return now.horizon
-    return before.horizon if now.horizon - before.horizon < _HORIZON_STEP else now.horizon
+    return before.horizon if 0 <= now.horizon - before.horizon < _HORIZON_STEP else now.horizon
 
 
 def _publication_doubts(
