@@ -127,6 +127,29 @@ def test_a_hint_followed_ends_green_and_equal(rig: Rig, case: str, ddl: DdlPolic
     assert_equal(rig)
 
 
+@pytest.mark.parametrize("policy", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
+def test_tables_that_exchanged_their_schemas_are_followed_though_their_indexes_are_namesakes(
+    rig: Rig, policy: DdlPolicy
+) -> None:
+    rig.both("CREATE SCHEMA far", "CREATE TABLE far.a (id integer PRIMARY KEY, v text)")
+    rig.run()
+    write(rig, first=100)
+    rig.write(
+        "BEGIN; CREATE SCHEMA x; ALTER TABLE a SET SCHEMA x; ALTER TABLE far.a SET SCHEMA public; "
+        "ALTER TABLE x.a SET SCHEMA far; DROP SCHEMA x; COMMIT"
+    )
+    write(rig, first=200)
+    rig = rig.having(ddl=policy)
+    try:
+        rig.run()
+    except FatalError as error:
+        assert policy is DdlPolicy.REFUSE
+        followed(rig, error)
+        rig.having(ddl=DdlPolicy.SKIP).run()
+    assert_equal(rig)
+    assert rig.rows("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'parallel_apply_%'") == []
+
+
 def followed(rig: Rig, error: FatalError) -> None:
     """Run what the hint has in brackets at the target."""
     _, found, rest = str(error).partition("Rename them at the target (")

@@ -88,14 +88,24 @@ def _is_exchanged(connection: Connection, session: Session, older: Relation, new
 
 
 def renaming_statements(renaming: Renaming) -> list[sql.Composed]:
-    """The statements that rename tables: through names that are free, where some are exchanged."""
+    """The statements that rename tables: through names that are free, where some are exchanged. A table that changes
+    its schema waits in one of its own, since its indexes move with it and may bear the names of another one's.
+    """
     names = {name for pair in renaming.pairs for name in pair}
     if len(names) == 2 * len(renaming.pairs):
         return [statement for old, new in renaming.pairs for statement in _rename(old, new)]
-    aside = [(old[0], _ASIDE.format(number)) for number, (old, _) in enumerate(renaming.pairs)]
+    aside = [
+        (old[0], _ASIDE.format(number)) if old[0] == new[0] else (_ASIDE.format(number), old[1])
+        for number, (old, new) in enumerate(renaming.pairs)
+    ]
     return [
         *(one for (old, _), free in zip(renaming.pairs, aside, strict=True) for one in _rename(old, free)),
         *(one for (_, new), free in zip(renaming.pairs, aside, strict=True) for one in _rename(free, new)),
+        *(
+            sql.SQL("DROP SCHEMA {}").format(sql.Identifier(free[0]))
+            for (old, _), free in zip(renaming.pairs, aside, strict=True)
+            if free[0] != old[0]
+        ),
     ]
 
 
