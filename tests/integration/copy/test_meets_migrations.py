@@ -61,6 +61,22 @@ def test_a_migration_that_commits_while_the_copy_waits_for_its_lock_is_copied(ri
     require_equal(rig)
 
 
+@pytest.mark.parametrize(
+    "migration", ["ALTER TABLE t RENAME TO s", pytest.param("DROP TABLE t", marks=pytest.mark.long)]
+)
+def test_a_table_whose_name_goes_while_its_lock_is_waited_for_begins_the_first_run_anew(
+    rig: Rig, migration: str
+) -> None:
+    rig.write(*(f"CREATE TABLE {name} (id integer PRIMARY KEY)" for name in "tu"), "INSERT INTO t VALUES (1)")
+    with psycopg.connect(rig.source_dsn) as migrating, ThreadPoolExecutor(max_workers=1) as pool:
+        migrating.execute(migration)
+        pool.submit(lambda: (wait_for_lock(rig), migrating.commit()))
+        rig.prepare()
+    rig.write("INSERT INTO u VALUES (100)")
+    rig.run()
+    require_equal(rig)
+
+
 @pytest.mark.parametrize("start", [Start.COPY, pytest.param(Start.EMPTY, marks=pytest.mark.long)])
 def test_a_table_made_between_the_check_and_the_slot_is_followed_from_the_start(
     rig: Rig, start: Start, monkeypatch: pytest.MonkeyPatch

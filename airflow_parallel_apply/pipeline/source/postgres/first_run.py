@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,7 +53,8 @@ class FirstRun:
         mine = self.objects
         if mine.slot.state() is not None:
             mine.slot.drop()
-        self._publish(log_id)
+        with self._unless_renamed():
+            self._publish(log_id)
         with self._new_stream(log_id) as snapshot:
             yield snapshot
         mine.set_record(Record(log_id=log_id, is_ready=True))
@@ -89,7 +90,10 @@ class FirstRun:
         session, slot = self.objects.session, self.objects.slot
         # Who says that both sides are equal need not be able to read the tables.
         held_tables = [] if self.config.start is Start.EQUAL else self.followed
-        with held(session, held_tables), new_slot(session, slot.name) as moment:
+        with ExitStack() as stack:
+            with self._unless_renamed():
+                stack.enter_context(held(session, held_tables))
+            moment = stack.enter_context(new_slot(session, slot.name))
             try:
                 yield self._seen(moment, log_id)
                 if slot.state() is None:
@@ -143,6 +147,23 @@ class FirstRun:
         if changed:
             raise SourceChanged.in_first_run(changed, place=mine.session.place, pipeline=self.config.pipeline)
         return relations
+
+    @contextmanager
+    def _unless_renamed(self) -> Iterator[None]:
+        """A lock that is waited for is that of a name. Errors: `SourceChanged` where a table that was listed has
+        another one by then, or is gone.
+        """
+        try:
+            yield
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            mine = self.objects
+            now = {table.oid: table.name for table in list_tables(self._catalog(), mine.publication)}
+            changed = {table.name for table in self.followed if now.get(table.oid) != table.name}
+            if not changed:
+                raise
+            raise SourceChanged.in_first_run(
+                changed, place=mine.session.place, pipeline=self.config.pipeline
+            ) from error
 
     def _withdraw(self, error: BaseException) -> None:
         """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does
