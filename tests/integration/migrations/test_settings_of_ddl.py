@@ -13,6 +13,11 @@ from tests.support.rig import Rig, execute
 STATEMENTS = {
     "a time zone": ("SET timezone = 'Asia/Tokyo'", "ALTER TABLE public.t ALTER a TYPE timestamptz", "2024-01-01 00:00"),
     "a style of dates": ("SET datestyle = 'SQL, DMY'", "ALTER TABLE public.t ALTER a TYPE text", "2024-02-01 00:00"),
+    "bytes and digits": (
+        "SET bytea_output = escape; SET extra_float_digits = 0; SET array_nulls = off",
+        "ALTER TABLE t ALTER a TYPE text USING 'A'::bytea::text || (0.1::float8 + 0.2) || '{NULL}'::text[]::text",
+        "2024-01-01 00:00",
+    ),
     "of its own": (
         "SET timezone = 'Asia/Tokyo'",
         "SET timezone = 'Asia/Tokyo'; SET datestyle = 'SQL, DMY'; ALTER TABLE public.t ALTER a TYPE timestamptz",

@@ -26,17 +26,25 @@ _NEEDED: Final = frozenset(
 
 _FORMER: Final = {
     "send_ddl": (
+        "send_ddl",
         "its messages do not tell the search_path that they were sent under, so a name without a schema may mean "
         "another table at the target",
         "until then name schemas in full in what is sent",
     ),
+    "settings": (
+        "send_ddl",
+        "its messages do not tell how the session prints bytes and floating-point numbers (bytea_output, "
+        "extra_float_digits), so what a statement makes texts of them may differ at the target",
+        "until then do not change these settings in a session that sends DDL",
+    ),
     "sighting": (
+        "sighting",
         "what it tells of older rows in new columns is printed under the settings of the session that adds them, so it "
         "proves nothing",
         "until then more migrations need a recopy",
     ),
 }
-"""Functions of earlier versions by name: what they lack, and what helps until they are renewed."""
+"""Functions of earlier versions: each one's name, what it lacks, and what helps until it is renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +83,17 @@ def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
 def capture_findings(connection: psycopg.Connection[Any], place: str) -> tuple[Finding, ...]:
     """Find what an earlier version installed that tells less. Errors: psycopg's own."""
     found = connection.execute(
-        "SELECT p.proname::text FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
-        "WHERE n.nspname = 'parallel_apply' AND (p.proname = 'send_ddl' AND p.pronargs = 1 "
+        "SELECT CASE WHEN p.pronargs = 2 THEN 'settings' ELSE p.proname::text END "
+        "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = 'parallel_apply' "
+        "AND (p.proname = 'send_ddl' AND (p.pronargs = 1 OR p.prosrc !~ 'bytea_output') "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
     return tuple(_former(name, place) for (name,) in found)
 
 
-def _former(name: str, place: str) -> Finding:
-    what, until = _FORMER[name]
+def _former(what_is_former: str, place: str) -> Finding:
+    name, what, until = _FORMER[what_is_former]
     note = f"Run `parallel-apply install-ddl-capture` again for {place}; {until}."
     name = f"parallel_apply.{name}"
     return new_finding(

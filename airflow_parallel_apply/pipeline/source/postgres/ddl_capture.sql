@@ -54,8 +54,8 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION parallel_apply.send_signed(text, text) FROM PUBLIC;
 
--- What a statement says depends on the session: which tables its names mean, and what it makes of times, dates and
--- intervals. So the schemas of the caller's search path go along, and those of its settings that are not the target's.
+-- What a statement says depends on the session: which tables its names mean, and what it makes of times, dates, intervals,
+-- bytes and numbers as texts. So the schemas of the caller's search path go along, and those of its settings that are not the target's.
 -- The path is an argument's default, which is evaluated where the call is: in here our own is in force. Whoever names
 -- another one gains nothing, since a statement may set it as well.
 CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text, path name[] DEFAULT pg_catalog.current_schemas(false))
@@ -74,8 +74,15 @@ AS $$
     )) || coalesce(
         (
             SELECT string_agg(format('SET LOCAL %s = %L; ', name, current_setting(name)), '' ORDER BY name)
-            FROM (VALUES ('datestyle', 'ISO, YMD'), ('intervalstyle', 'postgres'), ('timezone', 'UTC')) AS s (name, usual)
+            FROM (
+                VALUES
+                    ('array_nulls', 'on'), ('bytea_output', 'hex'), ('datestyle', 'ISO, YMD'), ('extra_float_digits', '3'),
+                    ('intervalstyle', 'postgres'), ('timezone', 'UTC'), ('transform_null_equals', 'off'),
+                    ('xmloption', 'content')
+            ) AS s (name, usual)
             WHERE current_setting(name) <> usual
+                -- Above zero all of them say the same.
+                AND NOT (name = 'extra_float_digits' AND current_setting(name)::int > 0)
                 AND statement ~* '\m(type|default|update|insert|delete|merge|select|do|call)\M'
         ),
         ''
