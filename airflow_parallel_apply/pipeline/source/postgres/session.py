@@ -45,6 +45,10 @@ _TOO_LONG_HINT: Final = (
     "exclude its table."
 )
 
+_TEMPORARY_FILES: Final = "temp_file_limit"
+_WAL: Final = "WAL segment"
+"""Words of errors that are told by more than their codes."""
+
 _NO_REPLICATION: Final = "unsupported startup parameter: replication"
 """The words of a PgBouncer that does not know such connections."""
 _UNREACHABLE: Final = (sqlstate.CONNECTION_CLASS, "57P", sqlstate.RESOURCES_CLASS, sqlstate.ROLLBACK_CLASS)
@@ -129,6 +133,8 @@ class Session:
                     hint=f"{_TOO_LONG_HINT} Then start anew: parallel-apply drop, empty the target's tables, a new "
                     "log_url, start=copy.",
                 ) from error
+            if (lasting := _lasting(error, op="capture", place=self.place)) is not None:
+                raise lasting from error
             # What is not known to last is tried again.
             raise Unavailable(
                 f"reading from the source {self.place} broke off: {_first_line(error)}",
@@ -185,6 +191,26 @@ def _where(error: psycopg.Error) -> str:
     return f" ({context[0]})" if context else ""
 
 
+def _lasting(error: Exception, *, op: str, place: str) -> ParallelApplyError | None:
+    """The error of a slot that no later try can read either; None for any other."""
+    state, text = getattr(error, "sqlstate", None), _first_line(error)
+    if state == sqlstate.CONFIGURATION_LIMIT and _TEMPORARY_FILES in text:
+        return ConfigurationError(
+            f"the source {place}: {text}",
+            op=op,
+            hint="The server keeps what it sends of a slot in temporary files meanwhile. Run ALTER ROLE … SET "
+            "temp_file_limit = -1 for the connection's user, as a superuser of the source.",
+        )
+    if state == sqlstate.UNDEFINED_FILE and _WAL in text:
+        return SourceError(
+            f"the source {place} has lost WAL that the slot still needs, so changes are missing: {text}",
+            op=op,
+            hint="Was pg_resetwal run, or WAL removed by hand? Restore the source, or start anew: parallel-apply drop, "
+            "empty the target's tables, a new log_url, start=copy.",
+        )
+    return None
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -209,6 +235,8 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
         return ConfigurationError(
             f"the source {place} refuses: {text}", op=op, hint="Grant the connection's user what is missing."
         )
+    if (lasting := _lasting(error, op=op, place=place)) is not None:
+        return lasting
     if state == sqlstate.OBJECT_IN_USE:
         return Unavailable(
             f"the slot is in use: {text}", op=op, hint="Another capture reads it, or one that died a moment ago."
