@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.source.postgres.sent_sightings import SentS
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import shapes
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+from airflow_parallel_apply.pipeline.source.postgres.visibility import Visibility
 from airflow_parallel_apply.pipeline.source.postgres.written_parts import WrittenParts
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, Part, Reached
 
@@ -51,6 +52,7 @@ class SlotRead:
         definitions: Definitions,
         *,
         publication: str,
+        visibility: Visibility | None,
         message_bytes: float | None,
         batch_bytes: int,
     ) -> None:
@@ -59,6 +61,7 @@ class SlotRead:
         self._log = log
         self._definitions = definitions
         self._publication = publication
+        self._visibility = visibility
         self._batch_bytes = batch_bytes
         self.message_bytes = message_bytes
         text = look.registration
@@ -93,6 +96,8 @@ class SlotRead:
         # The slot advances no further, nor does another reader get it, while it is being read.
         with closing(read.messages(slot.read_changes(min(max_changes, max(step_changes, bounded))))) as messages:
             for part, ends_step in _parts(messages, step_changes):
+                if self._visibility is not None:
+                    self._visibility.require(part)
                 rows, transactions = decoder.decode(part)
                 last.feed(part)
                 yield Part(rows=rows, transactions=transactions)

@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.source.postgres.registration import Registr
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes_now
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
+from airflow_parallel_apply.pipeline.source.postgres.visibility import Visibility
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, OpenLog, Part, Reached
 from airflow_parallel_apply.postgres.acting_references import acting_references
 
@@ -57,6 +58,8 @@ class PostgresSource:
         self._slot = Slot(self._session, name=name, publication=name)
         self._message_bytes: float | None = None
         """The average size of a message; known after the first read."""
+        self._visibility: Visibility | None = None
+        """Of the last look."""
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         with self._session.errors("check"):
@@ -149,12 +152,14 @@ class PostgresSource:
 
     def look(self, log: LogState, through: Offset) -> Look:
         with self._session.errors("capture"):
+            # Read before the catalog is looked at, which then shows all that committed below, if it is confirmed.
+            self._visibility = Visibility.now(self._session.catalog())
+            flushed = self._slot.flushed_lsn() if self._visibility.is_confirmed else 0
             followed = published(self._session.catalog(), self._publication)
             sightings = look_again(self._session, followed, in_order(log.sightings))
-            if log.registration is None or through <= log.registered_offset:
+            is_registered = self._visibility.is_confirmed and through <= log.registered_offset
+            if log.registration is None or is_registered:
                 return Look(registration=log.registration, sightings=sightings)
-            # Read before the catalog is looked at, which then shows all that committed below.
-            flushed = self._slot.flushed_lsn()
             registration = self._proven(log, Registration.from_text(log.registration))
             return Look(registration=registration.to_text(), registered_offset=flushed, sightings=sightings)
 
@@ -184,6 +189,7 @@ class PostgresSource:
                 look,
                 definitions,
                 publication=self._publication,
+                visibility=self._visibility,
                 message_bytes=self._message_bytes,
                 batch_bytes=self._batch_bytes,
             )

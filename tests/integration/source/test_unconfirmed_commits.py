@@ -1,0 +1,90 @@
+"""Commits that wait for a synchronous standby: the slot sends them, and nobody sees them yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from tests.integration.source.conftest import Scene
+from tests.support.ddl_messages import ddl, install
+from tests.support.variants import variants
+
+CASES = {
+    "a column": ["ALTER TABLE t ADD c integer DEFAULT 7", "INSERT INTO t VALUES (10, 1, 1)"],
+    "values": ["ALTER TABLE t ALTER a TYPE bigint USING a * 2", "INSERT INTO t VALUES (10, 1)"],
+    "a message": ["ALTER TABLE t ALTER a TYPE bigint", ddl("ALTER TABLE t ALTER a TYPE bigint")],
+}
+
+
+def setting(server: PostgresServer, standbys: str) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'".encode())
+        connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SHOW synchronous_standby_names").fetchone() != (standbys,):
+            time.sleep(0.01)
+
+
+@contextmanager
+def unconfirmed(server: PostgresServer, scene: Scene, statements: list[str]) -> Iterator[None]:
+    """A transaction in the WAL that no standby confirms."""
+    committing = threading.Thread(
+        target=scene.transaction, args=("SET LOCAL synchronous_commit = on", *statements), daemon=True
+    )
+    setting(server, "nobody")
+    try:
+        committing.start()
+        while not scene.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
+            assert committing.is_alive()
+            time.sleep(0.01)
+        yield
+    finally:
+        setting(server, "")
+        committing.join()
+
+
+@pytest.mark.parametrize("case", variants(CASES, seldom=["values"]))
+def test_a_definition_that_nobody_sees_yet_is_waited_for(
+    scene: Scene, source_server: PostgresServer, source_database: str, case: str
+) -> None:
+    install(scene.dsn)
+    scene.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY, a integer)",
+        f"ALTER DATABASE {source_database} SET synchronous_commit = local",
+    )
+    scene.source().prepare()
+    scene.execute("INSERT INTO t VALUES (1, 1)")
+    scene.capture()
+    with unconfirmed(source_server, scene, CASES[case]):
+        for _ in range(2):
+            with pytest.raises(Unavailable, match=r"is in its WAL, and nobody sees it yet"):
+                scene.capture()
+        assert len(scene.rows()) == 1
+    if case == "values":
+        with pytest.raises(SourceError, match=r"public\.t was rewritten while a changed"):
+            scene.capture()
+        return
+    scene.capture()
+    scene.source().prepare()
+    assert all(relation.is_numbered for relation in scene.state().relations)
+
+
+def test_rows_that_nobody_sees_yet_are_captured_once_they_are_seen(
+    scene: Scene, source_server: PostgresServer, source_database: str
+) -> None:
+    scene.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY)", f"ALTER DATABASE {source_database} SET synchronous_commit = local"
+    )
+    scene.source().prepare()
+    with unconfirmed(source_server, scene, ["INSERT INTO t VALUES (1)"]):
+        scene.execute("INSERT INTO t VALUES (2)")
+        with pytest.raises(Unavailable):
+            scene.capture()
+    scene.capture()
+    assert scene.contents() == {"public.t": [("1",), ("2",)]}
