@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import lines
+from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.partition.key import (
     buckets,
     canonical,
@@ -265,7 +266,7 @@ class RowBuilder:
             cells = np.concatenate([output.keys for output, _ in group])
             columns = [canonical(kind, self._cells.take(cells[:, n])) for n, kind in enumerate(kinds)]
             if any(column.null_count for column in columns):
-                raise SourceError("the source sent a change without its key", op="capture", table=relation.name)
+                raise _of_another_key(relation)
             keys = join(columns)
             order[rows] = key_order(kinds, columns)
             name = relation.name
@@ -288,6 +289,17 @@ def _given(cells: Numbers | None, relation: Relation) -> Numbers:
     if cells is None:
         raise _without_key(relation)
     return cells
+
+
+def _of_another_key(relation: Relation) -> SourceError:
+    return SourceError(
+        "the source sent a change without its key",
+        op="capture",
+        table=relation.name,
+        hint="It tells the row by other columns, as a partition does that has a replica identity of its own: give it "
+        f"that of the whole table. Then `parallel-apply recopy {table_options([relation.name])}` copies it anew, and "
+        "the next run goes on from there.",
+    )
 
 
 def _without_key(relation: Relation) -> SourceError:

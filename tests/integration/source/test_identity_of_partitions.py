@@ -50,6 +50,26 @@ def test_a_partitioned_table_whose_rows_were_sent_in_part_is_copied_anew(rig: Ri
     assert comparison.equal, comparison
 
 
+def test_a_partition_that_tells_rows_by_other_columns_is_named_and_the_hint_leads_on(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, v integer NOT NULL) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t DEFAULT",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 9) i")
+    rig.run()
+    rig.write("CREATE UNIQUE INDEX own ON t1 (v)", "ALTER TABLE t1 REPLICA IDENTITY USING INDEX own")
+    rig.write("DELETE FROM t WHERE id = 7")
+    with pytest.raises(FatalError, match=r"without its key.*a replica identity of its own") as told:
+        rig.run()
+    rig.write("ALTER TABLE t1 REPLICA IDENTITY DEFAULT")
+    follow(rig, str(told.value))
+    rig.write("DELETE FROM t WHERE id = 8")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 def follow(rig: Rig, told: str) -> None:
     """Follow the hint, word by word."""
     found = re.search(r"Run (ALTER TABLE .*?) at the source", told)
