@@ -81,6 +81,11 @@ REFUSALS = {
         "CREATE TABLE t (id int PRIMARY KEY, v d)",
         says=("short", "domain d"),
     ),
+    "a check of the domain below": Refusal(
+        target='CREATE DOMAIN "Base" AS text CONSTRAINT short CHECK (length(VALUE) < 3); CREATE DOMAIN d AS "Base"; '
+        "CREATE TABLE t (id int PRIMARY KEY, v d)",
+        says=("short", 'ALTER DOMAIN "public"."Base" DROP'),
+    ),
     "not null": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v text NOT NULL)",
         changes=("INSERT INTO t VALUES (1, NULL)",),
@@ -110,14 +115,20 @@ REFUSALS = {
     "a unique index": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE)",
         changes=(f"INSERT INTO t VALUES (1, '{SECRET}'), (2, '{SECRET}')",),
-        says=("t_v_key", "(v)", "public.t"),
+        says=("t_v_key", "(v)", 'run ALTER TABLE "public"."t" DROP CONSTRAINT "t_v_key" at the target'),
         follow="ALTER TABLE t DROP CONSTRAINT t_v_key",
+    ),
+    "a unique index alone": Refusal(
+        target='CREATE TABLE t (id int PRIMARY KEY, v text); CREATE UNIQUE INDEX "T v" ON t (v)',
+        changes=(f"INSERT INTO t VALUES (1, '{SECRET}'), (2, '{SECRET}')",),
+        says=("T v", 'run DROP INDEX "public"."T v" at the target'),
+        follow='DROP INDEX "public"."T v"',
     ),
     "an exclusion": Refusal(
         source="CREATE TABLE t (id int PRIMARY KEY, v int4range)",
         target="CREATE TABLE t (id int PRIMARY KEY, v int4range, CONSTRAINT apart EXCLUDE USING gist (v WITH &&))",
         changes=("INSERT INTO t VALUES (1, '[7070,7090)'), (2, '[7080,7099)')",),
-        says=("apart", "public.t"),
+        says=("apart", 'run ALTER TABLE "public"."t" DROP CONSTRAINT "apart" at the target'),
         follow="ALTER TABLE t DROP CONSTRAINT apart",
     ),
     "a trigger that raises": Refusal(
@@ -162,6 +173,13 @@ REFUSALS = {
         says=("never", "event trigger No!"),
         follow='ALTER EVENT TRIGGER "No!" DISABLE',
     ),
+    "a partition that is referred to": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
+        'CREATE TABLE "Part 1" PARTITION OF t DEFAULT; CREATE SCHEMA beside; '
+        'CREATE TABLE beside.c (t int CONSTRAINT "To t" REFERENCES "Part 1")',
+        changes=(f"INSERT INTO t VALUES (1, '{SECRET}')", "TRUNCATE t", f"INSERT INTO t VALUES (2, '{SECRET}')"),
+        says=("TRUNCATE", 'beside.c refers to "Part 1"', "To t", "public.t"),
+    ),
     "a truncated parent": Refusal(
         source="CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE c (id int PRIMARY KEY, t int)",
         target="CREATE TABLE t (id int PRIMARY KEY, v text); "
@@ -191,12 +209,13 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         seldom=[
             "a domain's check", "not null", "another type", "an exclusion", "a domain's not null",
             "a computed column of its own", "an index without room", "no partition under a name that is taken",
-            "bounds of a partition",
+            "bounds of a partition", "a unique index alone",
+            "a check of the domain below",
         ],
         gated=[
             "a truncated parent", "a check of a parent", "a check of a partition alone", "a unique index",
             "a narrower type", "no partition", "an index of an expression", "a function that finds no table",
-            "an event trigger", "no partition by hash",
+            "an event trigger", "no partition by hash", "a partition that is referred to",
         ],
     ),
 )  # fmt: skip
@@ -307,6 +326,7 @@ def test_a_character_that_the_targets_encoding_lacks_is_told_as_one(rig: Rig, en
     other = Rig(config=rig.config, source_dsn=rig.source_dsn, target_dsn=target)
     try:
         other.both("CREATE TABLE t (id int PRIMARY KEY, v varchar(2))")
+        execute(target, "ALTER TABLE t ADD CONSTRAINT fits CHECK (length(v) < 9)")
         other.prepare()
         other.write("INSERT INTO t VALUES (1, 'é'), (2, '€€')")
         with pytest.raises(FatalError, match=says):

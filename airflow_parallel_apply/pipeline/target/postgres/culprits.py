@@ -77,12 +77,18 @@ def name_culprit(connection: psycopg.Connection[Any], error: ParallelApplyError,
     function = function_of(cause)
     if function is not None:
         _name_event_trigger(connection, error, function)
-    elif (cause.sqlstate or "")[:2] == sqlstate.DATA_CLASS and error.table is not None and error.column is None:
+    elif _may_be_of_expression(cause) and error.table is not None and error.column is None:
         _name_expressions(connection, error, error.table)
     elif cause.sqlstate == sqlstate.PROGRAM_LIMIT and error.table is not None and _is_of_index(cause):
         _name_indexes(connection, error, error.table)
     elif found := _PUBLISHED.match(cause.diag.message_primary or ""):
         _name_published(connection, error, found["name"])
+
+
+def _may_be_of_expression(cause: psycopg.Error) -> bool:
+    """A character that the encoding lacks is refused before there is a value."""
+    state = cause.sqlstate or ""
+    return state[:2] == sqlstate.DATA_CLASS and state != sqlstate.UNTRANSLATABLE_CHARACTER
 
 
 def _is_of_index(cause: psycopg.Error) -> bool:

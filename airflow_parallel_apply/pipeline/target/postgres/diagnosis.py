@@ -82,6 +82,11 @@ _TAKEN: Final = (
     "CONSTRAINT {constraint} at the target (DROP INDEX for an index alone), then run again. Else: did somebody else "
     "write the row, or did the copies differ at the start? `parallel-apply compare` shows it."
 )
+_EXCLUDED: Final = (
+    "A row in the target excludes this one. Where the source has no such constraint, run ALTER TABLE {table} DROP "
+    "CONSTRAINT {constraint} at the target, then run again. Else: did somebody else write that row, or did the copies "
+    "differ at the start? `parallel-apply compare` shows it."
+)
 _NO_PARTITION: Final = (
     "The target's table has no partition for this row: create one there. Run CREATE TABLE {partition} PARTITION OF "
     "{table} DEFAULT; or one with the bounds that the source's has. Then run again."
@@ -201,6 +206,8 @@ def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     constraint = quoted(found.constraint_name) if found.constraint_name is not None else None
     if state == sqlstate.UNIQUE_VIOLATION and constraint is not None:
         return _TAKEN.format(table=place, constraint=constraint)
+    if state == sqlstate.EXCLUSION_VIOLATION and constraint is not None:
+        return _EXCLUDED.format(table=place, constraint=constraint)
     if state == sqlstate.CHECK_VIOLATION and constraint is None:
         schema, name = found.schema_name or "", found.table_name or ""
         return _NO_PARTITION.format(partition=quoted(schema, f"{name}_default"), table=quoted(schema, name))

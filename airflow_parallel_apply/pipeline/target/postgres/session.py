@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.bytes_for_letters import name_encoding
+from airflow_parallel_apply.pipeline.target.postgres.conflicting import name_constraint
 from airflow_parallel_apply.pipeline.target.postgres.culprits import name_culprit
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
@@ -116,6 +117,7 @@ class Session:
             name_required(connection, error, cause, self.former_columns)
             name_culprit(connection, error, cause)
             name_partition(connection, error, cause)
+            name_constraint(connection, error, cause)
             name_encoding(connection, error, cause)
 
     def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:

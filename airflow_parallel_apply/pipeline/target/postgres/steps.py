@@ -158,15 +158,14 @@ def _truncate(
     tables = describe_tables(connection, relations, schema=session.schema)
     oids = [table.oid for table in tables]
     cursor = connection.cursor(row_factory=dict_row)
-    for key in cursor.execute(session.sql("tables", "foreign_keys"), {"oids": oids}):
-        if key["parent"] in oids and key["child"] not in oids:
-            raise TargetError(
-                f"a TRUNCATE cannot be followed: at the target {key['child_name']} refers to {key['parent_name']}, "
-                "which the source truncates alone",
-                table=next(table.relation.name for table in tables if table.oid == key["parent"]),
-                hint=f"Run ALTER TABLE {key['child_name']} DROP CONSTRAINT {quoted(key['name'])}; the source has no "
-                "such reference. Then run again.",
-            )
+    for key in cursor.execute(session.sql("tables", "references"), {"oids": oids}):
+        raise TargetError(
+            f"a TRUNCATE cannot be followed: at the target {key['child_name']} refers to {key['parent_name']}, "
+            "which the source truncates alone",
+            table=next(table.relation.name for table in tables if table.oid == key["root"]),
+            hint=f"Run ALTER TABLE {key['child_name']} DROP CONSTRAINT {quoted(key['name'])}; the source has no "
+            "such reference. Then run again.",
+        )
     beside.begin(tables)
     truncate = sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(table.own_rows for table in tables))
     try:

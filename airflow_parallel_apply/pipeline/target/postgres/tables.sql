@@ -163,6 +163,23 @@ FROM pg_constraint
 WHERE contype = 'f' AND conparentid = 0 AND (conrelid = ANY (%(oids)s) OR confrelid = ANY (%(oids)s))
 ORDER BY 1;
 
+-- name: references
+-- Foreign keys of other tables to these, or to a partition of theirs alone.
+WITH held (root, oid) AS (
+    SELECT oid, oid FROM unnest(%(oids)s::oid[]) AS oid
+    UNION
+    SELECT c.oid, p.relid
+    FROM pg_class c
+    CROSS JOIN LATERAL pg_partition_tree(c.oid) p
+    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
+)
+SELECT k.conname AS name, held.root::bigint AS root,
+       k.conrelid::regclass::text AS child_name, k.confrelid::regclass::text AS parent_name
+FROM pg_constraint k
+JOIN held ON held.oid = k.confrelid
+WHERE k.contype = 'f' AND k.conparentid = 0 AND k.conrelid NOT IN (SELECT oid FROM held)
+ORDER BY 1;
+
 -- name: links
 SELECT cn.nspname::text, c.relname::text, pn.nspname::text, p.relname::text, l.is_key
 FROM (
