@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -11,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.config import Consistency, Endpoint
+from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
@@ -91,6 +92,16 @@ def test_a_pooler_in_transaction_mode_is_told_from_a_server(source_server: Postg
     assert not shares(source_dsn)
     with transaction_pooler(source_server.port) as port:
         assert shares(source_dsn.replace(f"port={source_server.port}", f"port={port}"))
+
+
+def test_a_first_run_that_a_pooler_refused_leaves_no_lock_behind(rig: Rig, target_server: PostgresServer) -> None:
+    rig = rig.having(start=Start.COPY)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    with transaction_pooler(target_server.port) as port:
+        pooled = replace(rig, target_dsn=make_conninfo(rig.target_dsn, port=port))
+        with pytest.raises(ConfigurationError, match="a pooler in transaction mode"):
+            pooled.prepare()
+        rig.prepare()
 
 
 @pytest.mark.parametrize("consistency", [Consistency.CHANNEL, Consistency.EPOCH])

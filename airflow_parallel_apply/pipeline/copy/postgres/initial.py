@@ -43,7 +43,11 @@ from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
-from airflow_parallel_apply.pipeline.target.postgres.check import require_that_empty, target_findings
+from airflow_parallel_apply.pipeline.target.postgres.check import (
+    pooler_findings,
+    require_that_empty,
+    target_findings,
+)
 from airflow_parallel_apply.pipeline.target.postgres.copying import needs_care
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
@@ -82,6 +86,10 @@ class InitialCopy:
         """The objects that were made, in sentences for the user."""
 
     def __enter__(self) -> Self:
+        # Before the lock, which a shared session would keep for whoever has it next.
+        with self._holding.errors("copy"):
+            found = pooler_findings(self._holding)
+        refuse(found, place="the target", op="copy", pipeline=self._config.pipeline)
         CopyRecord(self._holding).hold()
         return self
 

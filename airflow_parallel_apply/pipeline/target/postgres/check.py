@@ -73,13 +73,19 @@ def require_that_empty(connection: Connection, tables: Sequence[TargetTable]) ->
         raise TargetError(f"the target cannot take these tables: {text}", op="check", hint=hint_of(refused))
 
 
+def pooler_findings(session: Session) -> tuple[Finding, ...]:
+    """Find a pooler that shares the session with others. Errors: psycopg's own."""
+    if not shares_sessions(session.connection(), session.another):
+        return ()
+    return (_finding("connection", POOLER_FOUND, note=POOLER_HINT),)
+
+
 def target_findings(session: Session, expected: Expectation) -> tuple[Finding, ...]:
     """See `Target.findings`. Errors: the pipeline's."""
     with session.transaction("check") as connection:
         server = _server(connection, session)
         findings = list(_server_findings(server, session.schema))
-        if shares_sessions(connection, session.another):
-            findings.append(_finding("connection", POOLER_FOUND, note=POOLER_HINT))
+        findings += pooler_findings(session)
         findings += origin_findings(connection, session, expected.channels, server["role"])
         there = find_tables(connection, expected.tables, schema=session.schema)
         for relation, table in zip(expected.tables, there, strict=True):
