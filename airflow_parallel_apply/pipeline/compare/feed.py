@@ -38,8 +38,9 @@ class Changes:
 
 
 def changes_of(read: pa.Table, table: SourceTable, names: Sequence[str], key: tuple[str, ...] | None = None) -> Changes:
-    """What was read of a feed. `names`: how the columns of `CHANGE` are called, which a table that has columns of such
-    names itself has underscores for. `key`: None where the feed does not say it; it is then the one of now.
+    """The changes in a feed that was read. `names`: how the columns of `CHANGE` are called, which a table that has
+    columns of such names itself has underscores for. `key`: None where the feed does not say it; it is then the one of
+    now.
     """
     return Changes(
         values=pa.table({name: _texts_of(read, name, names) for name in table.columns}),

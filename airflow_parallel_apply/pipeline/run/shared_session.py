@@ -74,7 +74,7 @@ def _read(queue: Queue, names: Names) -> str | None:
 
 
 def _replace(queue: Queue, names: Names, closed: str) -> None:
-    """Of several lanes that do so at once one wins, and the others read its id."""
+    """Put another id there. Of several lanes that do so at once one wins, and the others read its id."""
     for kept in queue.tasks(names.coordinator, ids=[names.task_id("session")]):
         if kept.value[_KEY] == closed:
             another = Change(ref=kept.ref, value={_KEY: str(uuid4())}, at=PARKED, claimed=False)

@@ -18,7 +18,7 @@ OUT_OF_BOUNDS: Final = "ExecPartitionCheckEmitError"
 _FINDS_PARTITION: Final = "ExecFindPartition"
 _HASH: Final = re.compile(r"modulus (\d+), remainder (\d+)")
 _NAME_BYTES: Final = 50
-"""Of 63 that a name has at most; what is longer, the server cuts."""
+"""Bytes, of the 63 that a name has at most; what is longer, the server cuts."""
 _QUERY: Final = """
 SELECT p.partstrat::text, a.nspname::text, above.relname::text, ARRAY(
     SELECT r.relname::text FROM pg_catalog.pg_class r WHERE r.relnamespace = n.oid
