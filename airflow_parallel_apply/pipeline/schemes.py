@@ -42,6 +42,13 @@ def is_pair_to(pair: str, target: str) -> bool:
     return pair.endswith(f"{_TO}{target}")
 
 
+def not_installed(missing: ModuleNotFoundError, *, extra: str) -> ConfigurationError:
+    """The error to raise where an import finds no package of an extra."""
+    return ConfigurationError(
+        f"{missing.name} is not installed here", hint=f"pip install 'airflow-provider-parallel-apply[{extra}]'"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schemes:
     """The occupants of one room. `thing`: what one of them is called, for people."""
@@ -56,10 +63,16 @@ class Schemes:
         return (*self.ours, *sorted(others))
 
     def load(self, scheme: str) -> Any:
-        """The occupant that a scheme names. Errors: `ConfigurationError` that lists the known schemes."""
+        """The occupant that a scheme names. Errors: `ConfigurationError` that lists the known schemes, or names the
+        extra that has what an occupant needs.
+        """
         if scheme in self.ours:
             module, _, name = self.ours[scheme].partition(":")
-            return getattr(import_module(module), name)
+            try:
+                return getattr(import_module(module), name)
+            except ModuleNotFoundError as missing:
+                # An extra is called as the folder of its occupants is.
+                raise not_installed(missing, extra=module.split(".")[-2]) from missing
         for found in installed(self.group).select(name=scheme):
             return found.load()
         raise ConfigurationError(

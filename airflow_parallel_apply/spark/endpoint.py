@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.schemes import not_installed
 from airflow_parallel_apply.spark.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -37,10 +38,13 @@ EMBEDDED_SPARK: Final = SparkEndpoint(conn_id="")
 def copier_on(
     spark: SparkEndpoint, config: PipelineConfig, source: Endpoint, target: Endpoint
 ) -> AbstractContextManager[Copier]:
-    """Open the copier of an initial copy."""
-    from airflow_parallel_apply.spark.copier import spark_copier
-    from airflow_parallel_apply.spark.submitted.copying import submitted_copier
-    from airflow_parallel_apply.spark.submitted.messages import CopyWork
+    """Open the copier of an initial copy. Errors: `ConfigurationError` where Spark is not installed."""
+    try:
+        from airflow_parallel_apply.spark.copier import spark_copier
+        from airflow_parallel_apply.spark.submitted.copying import submitted_copier
+        from airflow_parallel_apply.spark.submitted.messages import CopyWork
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing, extra="spark") from missing
 
     if spark.cluster is None:
         return spark_copier(spark.url, source, target)
@@ -56,10 +60,13 @@ def findings_from(spark: SparkEndpoint, config: PipelineConfig, target: Endpoint
     """Find what the executors lack. The embedded server's workers share this host, user and Python, so they are not
     asked.
 
-    Errors: Spark's own.
+    Errors: Spark's own; `ConfigurationError` where it is not installed.
     """
-    from airflow_parallel_apply.spark.preflight import worker_findings
-    from airflow_parallel_apply.spark.submitted.looking import cluster_findings
+    try:
+        from airflow_parallel_apply.spark.preflight import worker_findings
+        from airflow_parallel_apply.spark.submitted.looking import cluster_findings
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing, extra="spark") from missing
 
     if spark.cluster is not None:
         return cluster_findings(spark.cluster, config, target)

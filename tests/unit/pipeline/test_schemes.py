@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,22 @@ def test_another_package_brings_a_source_and_a_target(tmp_path: Path) -> None:
     with installed(tmp_path, "memo", groups):
         assert open_source(MEMO, CONFIG) == MEMO.url
         assert open_target(MEMO, "demo") == MEMO.url
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "extra"),
+    [("mariadb", "pymysql", "mariadb"), ("mysql", "pymysql", "mariadb"), ("delta", "deltalake", "delta")],
+)
+def test_a_library_that_is_not_installed_is_told_with_its_extra(
+    scheme: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = f"airflow_parallel_apply.pipeline.target.{extra}"
+    for name in [name for name in sys.modules if name.startswith((room, module))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigurationError, match="is not installed here") as refused:
+        open_target(Endpoint(conn_id="", url=f"{scheme}://u@h/shop"), "demo")
+    assert f"[{extra}]" in str(refused.value)
 
 
 @pytest.mark.parametrize(

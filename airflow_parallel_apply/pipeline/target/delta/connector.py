@@ -7,25 +7,19 @@ from collections.abc import Callable, Sequence
 from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, PlanError, Unavailable
+from airflow_parallel_apply.pipeline.errors import PlanError, Unavailable
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.target.delta.feed import FeedLoader
+from airflow_parallel_apply.pipeline.target.delta.loader import DeltaLoader
 from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, lake_of
+from airflow_parallel_apply.pipeline.target.delta.positions import PositionsTable
+from airflow_parallel_apply.pipeline.target.delta.staging import scope_of
+from airflow_parallel_apply.pipeline.target.delta.target import DeltaTarget
 from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.relations import Relations
-
-try:
-    from airflow_parallel_apply.pipeline.target.delta.feed import FeedLoader
-    from airflow_parallel_apply.pipeline.target.delta.loader import DeltaLoader
-    from airflow_parallel_apply.pipeline.target.delta.positions import PositionsTable
-    from airflow_parallel_apply.pipeline.target.delta.staging import scope_of
-    from airflow_parallel_apply.pipeline.target.delta.target import DeltaTarget
-except ModuleNotFoundError as missing:
-    raise ConfigurationError(
-        f"{missing.name} is not installed here", hint="pip install 'airflow-provider-parallel-apply[delta]'"
-    ) from missing
 
 
 class DeltaConnector:
