@@ -19,6 +19,9 @@ TABLE = (
 CHANGES = {
     "the table is gone": 'DROP TABLE "T t"',
     "a view has its name": 'ALTER TABLE "T t" RENAME TO before; CREATE VIEW "T t" AS SELECT * FROM before',
+    "it is partitioned by what is in no key": 'ALTER TABLE "T t" RENAME TO before; CREATE TABLE "T t" (LIKE before '
+    'INCLUDING GENERATED INCLUDING IDENTITY) PARTITION BY HASH (v); CREATE TABLE "T 0" PARTITION OF "T t" FOR VALUES '
+    'WITH (MODULUS 1, REMAINDER 0); INSERT INTO "T t" (id, v, n, i) SELECT id, v, n, i FROM before',
     "a column is gone": 'ALTER TABLE "T t" DROP COLUMN v',
     "a computed column is gone": 'ALTER TABLE "T t" DROP COLUMN g',
     "a computed column is an ordinary one": 'ALTER TABLE "T t" ALTER COLUMN g DROP EXPRESSION',
@@ -26,7 +29,14 @@ CHANGES = {
     "rows are gone": 'DELETE FROM "T t" WHERE id = 2',
     "a key is gone": 'ALTER TABLE "T t" DROP CONSTRAINT "T t_pkey"',
 }
-SELDOM = ("a view has its name", "a computed column is gone", "a key is gone", "a column is computed", "rows are gone")
+SELDOM = (
+    "a view has its name",
+    "it is partitioned by what is in no key",
+    "a computed column is gone",
+    "a key is gone",
+    "a column is computed",
+    "rows are gone",
+)
 
 
 @pytest.mark.parametrize("change", variants(CHANGES, seldom=list(SELDOM), gated=["the table is gone"]))

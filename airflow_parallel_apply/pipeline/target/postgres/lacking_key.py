@@ -17,8 +17,8 @@ _LETTERS: Final = 50
 def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
     """Return the commands, and what is to be done behind them; empty where nothing is.
 
-    A unique index of a partitioned table contains the columns by which it is partitioned, and so does each that it has:
-    where the key lacks some of those, another table has to take its place.
+    A unique index of a partitioned table contains the columns by which it is partitioned: where the key lacks some of
+    those, another table has to take its place.
     """
     relation = table.relation
     name = quoted(relation.schema, relation.table)
@@ -40,5 +40,4 @@ def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
 
 def _can_be_indexed(table: TargetTable) -> bool:
     key = {column.name for column in table.relation.columns if column.key}
-    others = [set(index.columns) for index in table.unique_indexes if index.usable]
-    return not others or set.intersection(*others) <= key
+    return {*table.partitioned_by} <= key

@@ -32,6 +32,8 @@ class TargetTable:
 
     oid: int
     is_partitioned: bool
+    partitioned_by: tuple[str | None, ...]
+    """The columns by which it, or a partition of it, is partitioned; None for an expression."""
     relation: Relation
     columns: Mapping[str, TargetColumn]
     unique_indexes: tuple[UniqueIndex, ...]
@@ -192,14 +194,13 @@ def find_tables(
     for (index, *_), row in zip(rows, of_columns, strict=True):
         columns.setdefault(index, {})[row.name] = column_of(row, types.get(row.type_oid))
     firing = _firing(connection, [found.oid for found in described.values() if found.may_fire], schema=schema)
+    partitioned = [found.oid for found in described.values() if found.kind == "p"]
     indexes = unique_indexes(
-        connection,
-        [found.oid for found in described.values()],
-        partitioned=[found.oid for found in described.values() if found.kind == "p"],
-        schema=schema,
+        connection, [found.oid for found in described.values()], partitioned=partitioned, schema=schema
     )
+    cut = _partitioned_by(connection, partitioned, schema=schema)
     return tuple(
-        _table(relation, described[number], columns[number], indexes, firing)
+        _table(relation, described[number], columns[number], indexes, firing, cut)
         if number in described and described[number].kind in _TABLE_KINDS
         else None
         for number, relation in enumerate(relations)
@@ -259,17 +260,28 @@ def _firing(connection: psycopg.Connection[Any], oids: Sequence[int], *, schema:
     return {oid: _Firing(*facts) for oid, *facts in found}
 
 
+def _partitioned_by(
+    connection: psycopg.Connection[Any], oids: Sequence[int], *, schema: str
+) -> dict[int, tuple[str | None, ...]]:
+    if not oids:
+        return {}
+    found = connection.execute(statement("tables", "partitioned_by", schema=schema), {"oids": oids}).fetchall()
+    return {oid: tuple(columns) for oid, columns in found}
+
+
 def _table(
     relation: Relation,
     found: _Described,
     columns: Mapping[str, TargetColumn],
     indexes: Mapping[int, tuple[UniqueIndex, ...]],
     firing: Mapping[int, _Firing],
+    cut: Mapping[int, tuple[str | None, ...]],
 ) -> TargetTable:
     fires = firing.get(found.oid, _NOTHING_FIRES)
     return TargetTable(
         oid=found.oid,
         is_partitioned=found.kind == "p",
+        partitioned_by=cut.get(found.oid, ()),
         relation=relation,
         columns=columns,
         unique_indexes=indexes.get(found.oid, ()),

@@ -100,6 +100,16 @@ LEFT JOIN base ON base.domain = declared.oid
 JOIN named plain ON plain.oid = coalesce(base.oid, declared.oid)
 WHERE declared.oid = ANY (%(oids)s::oid[]);
 
+-- name: partitioned_by
+-- The columns by which a table or its partitions are cut, which each unique index contains; NULL for an expression.
+SELECT c.oid::bigint AS root, array_agg(a.attname::text) AS columns
+FROM unnest(%(oids)s::oid[]) AS c (oid)
+CROSS JOIN LATERAL pg_partition_tree(c.oid) p
+JOIN pg_partitioned_table t ON t.partrelid = p.relid
+CROSS JOIN LATERAL unnest(t.partattrs::smallint[]) AS k (attnum)
+LEFT JOIN pg_attribute a ON a.attrelid = t.partrelid AND a.attnum = k.attnum
+GROUP BY c.oid;
+
 -- name: parts
 SELECT c.oid::bigint AS root, p.relid::bigint AS oid
 FROM unnest(%(oids)s::oid[]) AS c (oid)
