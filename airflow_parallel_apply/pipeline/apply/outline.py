@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.target.redefinition import dropped_computed
 from airflow_parallel_apply.pipeline.versions import Versions
 
 MAX_SETS: Final = 16
@@ -179,7 +180,9 @@ def _columns(relation: Relation) -> list[tuple[object, ...]]:
 
 
 def _is_redefined(old: Relation, new: Relation) -> bool:
-    return _definition(old) != _definition(new) or bool(new.newly_computed(old) or new.recomputed(old))
+    return _definition(old) != _definition(new) or bool(
+        new.newly_computed(old) or new.recomputed(old) or dropped_computed(old, new)
+    )
 
 
 def _definition(relation: Relation) -> tuple[str, list[tuple[object, ...]]]:

@@ -105,6 +105,28 @@ def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None
     assert_equal(rig)
 
 
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
+def test_a_computed_column_that_alone_is_dropped_is_so_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
+    begin(rig, _COMPUTED)
+    rig.write("ALTER TABLE t DROP g", "DELETE FROM t WHERE id < 5")
+    if ddl is DdlPolicy.REFUSE:
+        with pytest.raises(FatalError, match=r"column g of public\.t was dropped(?s:.*)DROP COLUMN \"g\""):
+            rig.having(ddl=ddl).run()
+        execute(rig.target_dsn, "ALTER TABLE t DROP g")
+    rig.having(ddl=ddl).run()
+    assert_equal(rig)
+    assert rig.rows("SELECT FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'g'") == []
+
+
+@pytest.mark.long
+def test_a_table_that_is_gone_says_nothing_of_what_it_computed(rig: Rig) -> None:
+    rig.both("CREATE TABLE u (id integer PRIMARY KEY)")
+    begin(rig, _COMPUTED)
+    rig.write("DELETE FROM t WHERE id < 5", "DROP TABLE t")
+    rig.having(ddl=DdlPolicy.REFUSE).run()
+    assert rig.rows("SELECT count(*) FROM t WHERE id < 5") == [(0,)]
+
+
 @gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_a_column_that_another_was_computed_of_is_dropped_with_it(rig: Rig, ddl: DdlPolicy) -> None:

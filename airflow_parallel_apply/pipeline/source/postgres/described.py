@@ -204,7 +204,8 @@ def _described(
             )
         ),
         canonical=all(kind is not KeyKind.NOT_CANONICAL for kind, in_key in zip(kinds, is_key, strict=True) if in_key),
-        computed=tuple(column.name for column in computed),
+        # Of a table that is gone nobody says what it computed.
+        computed=tuple(column.name for column in computed) if shape.columns else None,
         expressions=_expressions(shape, named, numbers, known),
         oid=wire.oid,
     )
