@@ -273,3 +273,21 @@ def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_
         assert "session_replication_role" in (refused.value.hint or "")
         rig.write("INSERT INTO t VALUES (2)")
         require_green_and_equal(rig)
+
+
+def test_another_tables_copy_leaves_in_doubt_what_somebody_else_did_to_the_publication(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    publishing = "ALTER PUBLICATION parallel_apply_p SET (publish = '{}')"
+    rig.write(
+        publishing.format("insert"),
+        "UPDATE t SET v = 'not sent'",
+        publishing.format("insert, update, delete, truncate"),
+    )
+    generated = "CREATE TABLE g (id integer PRIMARY KEY, a integer, b integer GENERATED ALWAYS AS (a * 2) STORED)"
+    rig.both(generated, "ALTER TABLE g REPLICA IDENTITY FULL")
+    rig.write("INSERT INTO g VALUES (1, 1)")
+    again(rig, "g")
+    with pytest.raises(ParallelApplyError, match=r"was altered, so changes of public\.t may be missing"):
+        rig.run()
+    again(rig, "t", "u")
+    require_green_and_equal(rig)

@@ -22,8 +22,9 @@ from airflow_parallel_apply.pipeline.source.postgres.described import describe_n
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Server
-from airflow_parallel_apply.pipeline.source.postgres.observed import registered_anew
+from airflow_parallel_apply.pipeline.source.postgres.observed import observe, registered_anew
 from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
@@ -237,11 +238,13 @@ class Recopying:
         alter = sql.SQL("ALTER PUBLICATION {} ").format(publication)
         with Preparation(self._session, self._mine.slot, self._publication, self._config).locked(connection):
             if any(table.generated for table in tables) and not sends_generated(connection, self._publication, ()):
-                record = self._mine.record(self._mine.server())
+                server = self._mine.server()
+                record = self._mine.record(server)
                 with connection.transaction():
-                    connection.execute(alter + sql.SQL("SET ({})").format(sql.SQL(WITH_GENERATED)))
-                    if record is not None:
+                    # Behind somebody else's alteration the other tables stay in doubt.
+                    if record is not None and self._is_as_registered(self._mine.known_log(server, record)):
                         self._mine.set_record(record)
+                    connection.execute(alter + sql.SQL("SET ({})").format(sql.SQL(WITH_GENERATED)))
             whole = {oid for (oid,) in connection.execute(query.encode(), [self._publication])}
             published = {table.oid for table in list_tables(connection, self._publication) if table.is_published}
             with connection.transaction():
@@ -255,6 +258,13 @@ class Recopying:
                     if table.oid in published:
                         connection.execute(alter + sql.SQL("DROP TABLE {}").format(name))
                     connection.execute(alter + sql.SQL("ADD TABLE {}").format(name))
+
+    def _is_as_registered(self, log: LogReader) -> bool:
+        """True if nobody but us has altered the publication since its tables were registered."""
+        now = observe(self._session.catalog(), self._publication)
+        text = log.state().registration
+        known = () if text is None else Registration.from_text(text).tables
+        return now.ours == now.publication or all(table.publication == now.publication for table in known)
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:
         return ConfigurationError(what, op="recopy", pipeline=self._config.pipeline, hint=hint)
