@@ -1,4 +1,4 @@
-"""What the source can never send stops a run at once, with what to do, instead of being tried again."""
+"""Values that the source can never send stop a run at once, with what to do, instead of being tried again."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class PostgresSource:
         self._message_bytes: float | None = None
         """The average size of a message; known after the first read."""
         self._visibility: Visibility | None = None
-        """Of the last look."""
+        """As the last look found it."""
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         with self._session.errors("check"):
