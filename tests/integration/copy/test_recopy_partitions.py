@@ -38,6 +38,16 @@ RECIPES = {
         "DROP TABLE p_2",
     ),
     "one partition truncated": ("TRUNCATE p_1",),
+    "one partition truncated while nobody was told": (
+        """ALTER PUBLICATION "parallel_apply_p.parts" SET (publish = 'insert')""",
+        "TRUNCATE p_1",
+        """ALTER PUBLICATION "parallel_apply_p.parts" SET (publish = 'truncate')""",
+    ),
+    "one partition truncated under another name of what tells it": (
+        'ALTER PUBLICATION "parallel_apply_p.parts" RENAME TO lent',
+        "TRUNCATE p_1",
+        'ALTER PUBLICATION lent RENAME TO "parallel_apply_p.parts"',
+    ),
     "made anew": ("DROP TABLE p", *PARTITIONED, "INSERT INTO p VALUES (7, 'new')"),
     "out of the publication and in again": (
         "ALTER PUBLICATION parallel_apply_p DROP TABLE p",
@@ -50,7 +60,11 @@ RECIPES = {
         "INSERT INTO p VALUES (97, 'under the partition''s name')",
     ),
 }
-IN_SHORT = ("attached, filled and detached", "publishes partitions under their own names")
+IN_SHORT = (
+    "one partition truncated while nobody was told",
+    "attached, filled and detached",
+    "publishes partitions under their own names",
+)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ WITH RECURSIVE publication AS (
     FROM pg_catalog.pg_publication_rel r
     JOIN publication ON publication.oid = r.prpubid
 ), watched AS (
-    SELECT r.prrelid, r.oid
+    -- With the version of the publication, which may have been altered, or have had another name, for a while.
+    SELECT r.prrelid, r.oid::bigint + (p.xmin::text::bigint << 32) AS entry
     FROM pg_catalog.pg_publication_rel r
     JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
     WHERE p.pubname = %(watch)s AND p.pubtruncate AND NOT p.pubviaroot
@@ -99,7 +100,7 @@ SELECT
     m.xmin,
     coalesce(m.has_filter, false),
     coalesce(m.has_list, false),
-    w.oid::bigint,
+    w.entry,
     c.xmin::text || ' ' || n.xmin::text,
     CASE WHEN t.parent = 0 THEN ARRAY(
         SELECT CASE WHEN a.attisdropped OR a.attgenerated <> '' THEN 0 ELSE a.xmin::text::bigint END

@@ -24,8 +24,9 @@ _KEPT_TEXTS: Final = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """A partition at any depth. `link`: the `xmin` of its entry in `pg_inherits`. `filenode`: of its rows' file, which
-    a TRUNCATE replaces; 0 of one that is partitioned itself. `watched`: the oid of its entry in the publication that
-    tells when partitions are truncated: as long as it is there, the server refuses to make the partition unlogged.
+    a TRUNCATE replaces; 0 of one that is partitioned itself. `watched`: its entry, by its oid and the publication's
+    `xmin`, in the publication that tells when partitions are truncated: as long as it is there, the server refuses to
+    make the partition unlogged.
     """
 
     oid: int
@@ -50,10 +51,10 @@ class RegisteredTable:
 
     `membership`: the oid of its entry in the publication; None where it has none. `publication`: the `xmin` of the
     publication under which its rows are known to have been sent. `touched`: changes whenever its name does. `watched`:
-    the oid of its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`:
-    of its own rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by
-    number from 1 on; 0 of one that is dropped or generated; none in a log of an older version. `labels`: of the enums
-    that its columns' values may have: the oids of their entries in the catalog, and the versions of these, as above.
+    its entry in the publication that tells when partitions are truncated (see `truncations.py`). `filenode`: of its own
+    rows' file; 0 of a partitioned one. `versions`: of its columns' entries in the catalog, their `xmin`, by number from
+    1 on; 0 of one that is dropped or generated; none in a log of an older version. `labels`: of the enums that its
+    columns' values may have: the oids of their entries in the catalog, and the versions of these, as above.
     `attributes`: the numbers of those that the composite types of its columns' values have, and behind a slash how many
     there ever were, by the oids of these types' entries. `links`: what it inherits from and what that inherits from, as
     child, parent and the `xmin` of the entry in `pg_inherits`; None in a log of an older version.
