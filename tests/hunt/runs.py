@@ -63,6 +63,7 @@ PLACES: Final = (
 )
 _TOLD: Final = ("source", "transaction")
 """Steps that can be taken while something else is under way."""
+_ENDED: Final = {"KILL": "killed", "STOP": "stopped"}
 
 
 def meanwhile(
@@ -124,7 +125,7 @@ def killed(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     place = dice.choice(sorted((LANE if dice.random() < 0.7 else CAPTURE) if of == "lane" else CAPTURE))
     signal = dice.choice(("KILL", "KILL", "STOP"))
     options = {"of": of, "place": place, "call": dice.choice((1, 1, 2)), "signal": signal}
-    return [*rows, Step(do="killed", options=options, kind=f"{of} {signal.lower()}ed"), *rows]
+    return [*rows, Step(do="killed", options=options, kind=f"{of} {_ENDED[signal]}"), *rows]
 
 
 def killed_first_run(dice: random.Random) -> list[Step]:
@@ -132,7 +133,7 @@ def killed_first_run(dice: random.Random) -> list[Step]:
     place = dice.choice(sorted(dice.choice((FIRST, FIRST, CAPTURE))))
     signal = dice.choice(("KILL", "KILL", "STOP"))
     options = {"of": "capture", "place": place, "call": 1, "signal": signal}
-    return [Step(do="killed", options=options, kind=f"first run {signal.lower()}ed")]
+    return [Step(do="killed", options=options, kind=f"first run {_ENDED[signal]}")]
 
 
 def stopped(dice: random.Random, tables: Sequence[Table]) -> list[Step]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
+from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.ddl_messages import ddl, install
 from tests.support.plain_rig import plain_rig
+from tests.support.pooler import transaction_pooler
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
 
@@ -290,4 +294,16 @@ def test_another_tables_copy_leaves_in_doubt_what_somebody_else_did_to_the_publi
     with pytest.raises(ParallelApplyError, match=r"was altered, so changes of public\.t may be missing"):
         rig.run()
     again(rig, "t", "u")
+    require_green_and_equal(rig)
+
+
+def test_a_pooler_in_transaction_mode_is_refused_before_anything_is_changed(
+    rig: Rig, source_server: PostgresServer
+) -> None:
+    require_green_and_equal(rig)
+    with transaction_pooler(source_server.port) as port:
+        pooled = replace(rig, source_dsn=make_conninfo(rig.source_dsn, port=port))
+        with pytest.raises(ConfigurationError, match="a pooler in transaction mode"):
+            again(pooled, "t")
+    change(rig, "behind")
     require_green_and_equal(rig)

@@ -12,8 +12,10 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, general_findings, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 OLDEST_VERSION: Final = 14
 NEWEST_VERSION: Final = 18
@@ -31,6 +33,13 @@ def server_findings(connection: psycopg.Connection[Any], slot: str, *, is_first_
     """
     server = connection.cursor(row_factory=dict_row).execute(statement("check_server"), {"slot": slot}).fetchone()
     return () if server is None else tuple(_server_findings(server, is_first_run=is_first_run))
+
+
+def pooler_findings(session: Session) -> tuple[Finding, ...]:
+    """Find a pooler that gives a session's settings, locks and snapshots to others. Errors: psycopg's own."""
+    if not shares_sessions(session.catalog(), session.another):
+        return ()
+    return (_finding("connection", POOLER_FOUND, note=POOLER_HINT),)
 
 
 def table_findings(

@@ -21,7 +21,6 @@ from airflow_parallel_apply.pipeline.model.finding import (
     Side,
     errors,
     listed,
-    new_finding,
     refuse,
     table_options,
 )
@@ -33,7 +32,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     tables_now,
     with_rows,
 )
-from airflow_parallel_apply.pipeline.source.postgres.check import server_findings, table_findings
+from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.copied import copied_rows
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
@@ -57,9 +56,7 @@ from airflow_parallel_apply.pipeline.source.protocol import (
     Stream,
 )
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
-from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
-from airflow_parallel_apply.postgres.settings import POOLER_HINT
 
 
 @dataclass(slots=True)
@@ -231,16 +228,11 @@ class Preparation:
         followed: Sequence[SourceTable],
     ) -> tuple[Finding, ...]:
         return (
-            *self._pooler_findings(),
+            *pooler_findings(self.session),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
             *table_findings(connection, followed, self.config.tables, server.user),
             *(capture_findings(connection, self.session.place) if self.config.ddl is DdlPolicy.APPLY else ()),
         )
-
-    def _pooler_findings(self) -> tuple[Finding, ...]:
-        if not shares_sessions(self.session.catalog(), self.session.another):
-            return ()
-        return (new_finding(Side.SOURCE, "connection", POOLER_FOUND, note=POOLER_HINT),)
 
     @contextmanager
     def locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:

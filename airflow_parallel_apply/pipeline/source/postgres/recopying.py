@@ -15,9 +15,9 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, PassedOver
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed, table_options
+from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed, refuse, table_options
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable, list_tables, sends_generated
-from airflow_parallel_apply.pipeline.source.postgres.check import table_findings
+from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED
 from airflow_parallel_apply.pipeline.source.postgres.moment import held, new_slot, seen
@@ -96,6 +96,12 @@ class Recopying:
     def require_copyable(self) -> tuple[Relation, ...]:
         """The tables' definitions of now. Errors: `ConfigurationError` for what is in the way."""
         with self._session.errors("recopy"):
+            refuse(
+                pooler_findings(self._session),
+                place=f"the source {self._session.place}",
+                op="recopy",
+                pipeline=self._config.pipeline,
+            )
             server = self._mine.server()
             log = self._require_stream(server)
             tables = self._find()
