@@ -27,8 +27,8 @@ _PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")
 _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
-_TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip|ddl=skip, once")
-_SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)")
+_TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip(?: and until=([0-9A-F]+/[0-9A-F]+))?")
+_SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips this statement alone")
 _TIMES_REFUSED: Final = 3
 """How often a command may say what else is to be done first."""
 _MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
@@ -66,18 +66,16 @@ class Follower:
         self._told.append(stem)
         if times > 2:
             raise Caught("hints lead nowhere", told)
-        is_known = _TAKEN_AS_DONE.search(hint.partition(_VOUCHED_FOR)[0]) is not None
-        if (times or "already exists" in told) and is_known and "until=" not in hint:
-            self._player.configure({"ddl": DdlPolicy.SKIP})
-            return "ddl=skip, for what was done by hand"
+        known = _TAKEN_AS_DONE.search(hint.partition(_VOUCHED_FOR)[0])
+        if (times or "already exists" in told) and known is not None and _SKIPS.search(hint) is None:
+            return self._taken_as_done(known)
         is_there = times or "already exists" in told or "does not exist" in told
         if is_there and _AS_IT_IS in hint and (found := _SKIPS.search(hint)):
             return self._skipped(found)
-        if _MADE_SINCE in hint and any("RENAME TO" in one for one in self.done):
-            self._player.configure({"ddl": DdlPolicy.SKIP})
-            return "ddl=skip, for what was renamed by hand"
-        if "then run with ddl=skip, once" in hint:
-            self._player.configure({"ddl": DdlPolicy.SKIP})
+        if known is not None and _MADE_SINCE in hint and any("RENAME TO" in one for one in self.done):
+            return self._taken_as_done(known)
+        if known is not None and "), then run once with ddl=skip" in hint and (how := self._sql(error, hint)):
+            return f"{how}; {self._taken_as_done(known)}"
         for way in (
             self._without,
             self._passing_over,
@@ -269,6 +267,12 @@ class Follower:
         if found is None or _AS_IT_IS in hint[: found.start()]:
             return ""
         return self._skipped(found)
+
+    def _taken_as_done(self, found: re.Match[str]) -> str:
+        if found.group(1) is not None:
+            return self._skipped(found)
+        self._player.configure({"ddl": DdlPolicy.SKIP})
+        return "ddl=skip, for what was done by hand"
 
     def _skipped(self, found: re.Match[str]) -> str:
         from tests.hunt.player import RED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,8 +16,9 @@ from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.compare import Comparison, compare
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.copy.protocol import Copier, Copying
+from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.router.plan import plan
@@ -174,6 +176,13 @@ class Rig:
         dsn = self.target_dsn if side == "target" else self.source_dsn
         with psycopg.connect(dsn) as connection:
             return connection.execute(query).fetchall()
+
+
+def skip_as_the_hint_says(rig: Rig, error: FatalError) -> None:
+    """A run with ddl=skip that ends where the hint says."""
+    until = re.search(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)", str(error))
+    assert until is not None, error
+    rig.having(ddl=DdlPolicy.SKIP).run(until=until.group(1))
 
 
 def execute(dsn: str, *statements: str) -> None:

@@ -92,12 +92,8 @@ def serial_steps(
     breaks = outline.breaks if in_sets else statements
     ends = _ends(unit, log) if any(found.is_ddl or found.operation is None for found in breaks) else {}
 
-    def statement(found: Break) -> Statement:
-        end = ends[found.seqno]
-        return Statement(text=found.values[1], end_offset=end, shown_end=show_offset(end))
-
     return tuple(
-        _steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, ends=ends, statement=statement)
+        _steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, ends=ends, show_offset=show_offset)
     )
 
 
@@ -125,7 +121,7 @@ def _steps(
     in_sets: bool,
     ddl: DdlPolicy,
     ends: Mapping[int, Offset],
-    statement: Callable[[Break], Statement],
+    show_offset: Callable[[Offset], str],
 ) -> Iterator[Step]:
     at: Place = (unit.after_seqno + 1, 0)
     staging = in_sets
@@ -142,6 +138,7 @@ def _steps(
                 is_first=found.is_first,
                 is_emptied=found.is_emptied,
                 end_offset=ends[found.seqno],
+                shown_end=show_offset(ends[found.seqno]),
             )
             at, staging = found.place, False
             continue
@@ -155,7 +152,8 @@ def _steps(
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:
-                yield statement(found)
+                end = ends[found.seqno]
+                yield Statement(text=found.values[1], end_offset=end, shown_end=show_offset(end))
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)

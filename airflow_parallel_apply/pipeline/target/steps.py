@@ -57,7 +57,8 @@ class Redefine:
     """Bring a table from one definition (a relation id) to a newer one, as `ddl` says; what is left is a `PlanError`.
     `is_first`: no row under the newer one can have been applied, so all rows are older than its new columns.
     `is_emptied`: a later step of the unit empties the table, whose rows need no values any more. `end_offset`: where
-    the transaction ends that brought the newer one; None where nothing was copied anew since.
+    the transaction ends that brought the newer one, None where nothing was copied anew since; `shown_end`: that in the
+    source's form.
     """
 
     older_id: int
@@ -66,6 +67,7 @@ class Redefine:
     is_first: bool = False
     is_emptied: bool = False
     end_offset: Offset | None = None
+    shown_end: str = ""
 
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine

@@ -8,7 +8,7 @@ from airflow_parallel_apply.pipeline.check.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated, variants
 
 
@@ -121,8 +121,13 @@ def test_columns_that_swapped_names_go_on_with_the_printed_commands(rig: Rig) ->
     with pytest.raises(FatalError, match=r"took each other's names.*run once with ddl=skip") as told:
         rig.run()
     execute(rig.target_dsn, *pasted(told, "at the target (", "), then"))
-    rig.having(ddl=DdlPolicy.SKIP).run()
-    rig.write("UPDATE t SET b = 'z' WHERE id = 5")
+    # Another exchange is another one to be made.
+    rig.write(*(f"ALTER TABLE t {one}" for one in swap), "UPDATE t SET b = 'z' WHERE id = 5")
+    skip_as_the_hint_says(rig, told.value)
+    with pytest.raises(FatalError, match=r"took each other's names.*run once with ddl=skip") as told:
+        rig.run()
+    execute(rig.target_dsn, *pasted(told, "at the target (", "), then"))
+    skip_as_the_hint_says(rig, told.value)
     rig.run()
     assert_equal(rig)
 

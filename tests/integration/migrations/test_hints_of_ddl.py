@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated
 
 _PARTED = (
@@ -32,12 +32,6 @@ def told(rig: Rig, statement: str) -> None:
 def assert_equal(rig: Rig) -> None:
     comparison = rig.comparison()
     assert comparison.equal, comparison
-
-
-def skip_as_the_hint_says(rig: Rig, error: FatalError) -> None:
-    until = re.search(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+)", str(error))
-    assert until is not None, error
-    rig.having(ddl=DdlPolicy.SKIP).run(until=until.group(1))
 
 
 @gated

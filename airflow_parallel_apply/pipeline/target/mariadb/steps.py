@@ -72,7 +72,10 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
         raise PlanError(
             "the table's definition changed at the source, and the target cannot follow by itself",
             table=new.name,
-            hint=_sentences("Change the target's table by hand, and run once with ddl=skip", *_left(session, old, new)),
+            hint=_sentences(
+                f"Change the target's table by hand, and run once with ddl=skip{_until(step)}",
+                *_left(session, old, new),
+            ),
         )
     found = errors(misfits(session, new))
     if found:
@@ -83,6 +86,11 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
                 *(_left(session, old, new) or (f"To fix it: {one}" for one in found[0].fix)), found[0].note
             ),
         )
+
+
+def _until(step: Redefine) -> str:
+    """Later definitions, which nobody has looked at, are not taken as followed."""
+    return f" and until={step.shown_end}" if step.shown_end else ""
 
 
 def _left(session: Session, old: Relation, new: Relation) -> tuple[str, ...]:

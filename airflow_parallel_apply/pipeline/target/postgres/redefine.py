@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_k
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.untold import recopying, unclear, untold
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
@@ -320,7 +321,7 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration, *
         hint = (
             f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
             "applied. With ddl=apply the pipeline does what the log tells for certain. Where names and types do not "
-            "show that you did it, it stops here again: run once with ddl=skip, which takes it as done."
+            f"show that you did it, it stops here again: {SKIPPING}, which takes it as done."
         )
     else:
         begin = f"Run {text} at the target; then " if text else ""
@@ -328,7 +329,7 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration, *
         names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
         hint = (
             f"{begin}{recopying(relation, *names)} Or change the target yourself so that its rows are the source's, "
-            "as by the statement that the source ran, and run once with ddl=skip, which takes it as done."
+            f"as by the statement that the source ran, and {SKIPPING}, which takes it as done."
         )
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_columns
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import was_told
 from airflow_parallel_apply.postgres.filled import filled
 
@@ -167,16 +168,16 @@ def _left(
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
     names = {name for pair in renaming.pairs for name in pair}
     is_exchange = len(names) == len(renaming.pairs)
-    after = "run with ddl=skip, once" if is_exchange else "run again"
+    after = SKIPPING if is_exchange else "run again"
     done = first = ""
     if is_exchange:
-        done = " If they were exchanged there before, by DDL messages, only run with ddl=skip, once."
+        done = f" If they were exchanged there before, by DDL messages, only {SKIPPING}."
     elif in_the_way and not missing:
-        done = f" If {others} is that table, renamed there before, only run with ddl=skip, once."
+        done = f" If {others} is that table, renamed there before, only {SKIPPING}."
         if _have_rows(connection, renaming) == [False, True]:
             # As if the former one had been renamed already.
             former = ".".join(renaming.pairs[0][0])
-            first = f"Only {others} has rows, and {former} may have been made since: if so, run once with ddl=skip. "
+            first = f"Only {others} has rows, and {former} may have been made since: if so, {SKIPPING}. "
             first, done = first + "Otherwise: ", ""
     return PlanError(
         f"tables were renamed at the source: {what}, which the target has not followed{trouble}"

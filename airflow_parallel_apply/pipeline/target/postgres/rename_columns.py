@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
 
 _ASIDE: Final = "parallel_apply_renaming_{}"
@@ -93,7 +94,7 @@ def _left(
 ) -> PlanError:
     what = ", ".join(f"{old} was renamed to {new}" for old, new in names)
     text = "; ".join(statement.as_string(connection) for statement in statements)
-    after = "run again" if is_certain else "run once with ddl=skip, which takes it as done"
+    after = "run again" if is_certain else f"{SKIPPING}, which takes it as done"
     return PlanError(
         f"at the source columns of {relation.name} took each other's names ({what}), which the target, as far "
         "as can be seen, has not followed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
 import psycopg
@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.target.postgres.required_columns import ADD
 from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_written, under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
+from airflow_parallel_apply.pipeline.target.postgres.skipping import bound
 from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
@@ -91,7 +92,7 @@ class Steps:
             reinserting=reinserting,
             beside=beside,
         )
-        for step in rows:
+        for place, step in enumerate(rows, start=1):
             if isinstance(step, Truncate | Statement | Redefine) and not reinserting.as_replica:
                 check_what_waits(self._connection)
             if not isinstance(step, Merge):
@@ -116,16 +117,11 @@ class Steps:
                     replayer.forget_tables()
                     old, new = self._relations(step.older_id), self._relations(step.newer_id)
                     self._session.former_columns |= _renamed_columns(old, new)
-                    follow(
-                        self._connection,
-                        self._session,
-                        old,
-                        new,
-                        ddl=step.ddl,
-                        is_first=step.is_first,
-                        is_emptied=step.is_emptied,
-                        end_offset=step.end_offset,
-                    )
+                    try:
+                        self._redefine(step)
+                    except PlanError as error:
+                        bound(error, step.shown_end, [*self._refused_beside(step, rows[place:])])
+                        raise
                 case Replay(rows_of):
                     replayer.run(rows_of())
                 case _:
@@ -137,6 +133,31 @@ class Steps:
         parts = describe_parts(self._connection, self._session, staged.tables, relations)
         merge_parts(self._connection, self._session, parts, reinserting=reinserting, beside=beside)
         self._has_merge_settings = True
+
+    def _redefine(self, step: Redefine) -> None:
+        follow(
+            self._connection,
+            self._session,
+            self._relations(step.older_id),
+            self._relations(step.newer_id),
+            ddl=step.ddl,
+            is_first=step.is_first,
+            is_emptied=step.is_emptied,
+            end_offset=step.end_offset,
+        )
+
+    def _refused_beside(self, step: Redefine, later: Sequence[Step]) -> Iterator[PlanError]:
+        """Yield the refusals of the later definitions of a step's transaction."""
+        for other in later:
+            if isinstance(other, Redefine) and other.end_offset == step.end_offset:
+                try:
+                    with self._connection.transaction(force_rollback=True):
+                        self._redefine(other)
+                except PlanError as error:
+                    yield error
+                except psycopg.Error:
+                    # It needs what is refused.
+                    continue
 
     def _leave_merge_settings(self) -> None:
         """They would slow other steps down."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 
 
 def recopying(relation: Relation, *others: str) -> str:
@@ -22,7 +23,7 @@ def untold(relation: Relation, columns: tuple[Column, ...]) -> PlanError:
         f"which columns these changes are of, as where one was dropped and made again: {names}",
         table=relation.name,
         column=columns[-1].name,
-        hint=f"{recopying(relation)} Where the target's rows are right as they are, run once with ddl=skip.",
+        hint=f"{recopying(relation)} Where the target's rows are right as they are, {SKIPPING}.",
     )
 
 
