@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,16 +40,34 @@ def insert(scene: Scene, first: int, count: int) -> None:
     scene.execute(*(f"INSERT INTO t VALUES ({number}, 'v')" for number in range(first, first + count)))
 
 
-def go_back(server: PostgresServer, scene: Scene, tmp_path: Path, *, between: int, others: Sequence[str] = ()) -> None:
+def go_back(
+    server: PostgresServer,
+    scene: Scene,
+    tmp_path: Path,
+    *,
+    between: int,
+    others: Sequence[str] = (),
+    run: Callable[[Scene], object] = Scene.capture,
+) -> None:
     """Copy the server's disk, let it go on with some captured inserts and others' writes, and bring the copy back."""
     close(scene)
+    kept = keep(server, tmp_path)
+    insert(scene, 10, between)
+    scene.execute(*others)
+    run(scene)
+    close(scene)
+    bring_back(server, kept)
+
+
+def keep(server: PostgresServer, tmp_path: Path) -> Path:
+    """A copy of the server's disk."""
     server.stop()
     kept = shutil.copytree(server.directory, tmp_path / "kept", symlinks=True)
     server.start()
-    insert(scene, 10, between)
-    scene.execute(*others)
-    scene.capture()
-    close(scene)
+    return kept
+
+
+def bring_back(server: PostgresServer, kept: Path) -> None:
     server.stop()
     owner = server.directory.stat()
     shutil.rmtree(server.directory)

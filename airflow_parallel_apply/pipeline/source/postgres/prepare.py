@@ -116,13 +116,17 @@ class Preparation:
         return copied_rows(self.session, self.config, snapshot, tables, relations, first_seqno=first_seqno)
 
     def settle(self, log: LogState) -> Look:
-        registration = self._proof(log).require(self.config, "prepare")
+        registration = self._proven(log)
         self._tell_renamed(log, registration)
         # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated. One that
         # somebody else holds is watched by a later run.
         with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
             if watch(self.session.catalog(), self.publication, registration.tables):
-                registration = self._proof(log).require(self.config, "prepare")
+                registration = self._proven(log)
+        # Behind the look at them and before they are registered, so that a crash in between writes another mark. This
+        # run reads up to it. Not for a horizon that moved alone, or each run would write one.
+        if log.registration is None or registration.tables != Registration.from_text(log.registration).tables:
+            self.slot.mark()
         followed = published(self.session.catalog(), self.publication)
         sightings = look_again(self.session, followed, in_order(log.sightings))
         return Look(registration=registration.to_text(), sightings=sightings)
@@ -190,6 +194,13 @@ class Preparation:
         self._known.set_record(record)
         if self._renamed:
             tell_renamed(self.session.catalog(), sorted(self._renamed))
+
+    def _proven(self, log: LogState) -> Registration:
+        proof = self._proof(log)
+        if proof.doubts:
+            # Of a source that went back tables are in doubt as well, and there is more to be said.
+            self.slot.require_resumable(log.place)
+        return proof.require(self.config, "prepare")
 
     def _proof(self, log: LogState) -> Proof:
         connection = self.session.catalog()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -156,12 +157,16 @@ class Recopying:
                         snapshot=moment.snapshot,
                         tables=now,
                         relations=describe_now(connection, self._publication, now),
-                        register=lambda text: registered_anew(
-                            connection, self._publication, text, [table.oid for table in now]
-                        ),
+                        register=partial(self._registered, connection, [table.oid for table in now]),
                         names=names,
                         parts=self._parts(connection, [*names]),
                     )
+
+    def _registered(self, connection: psycopg.Connection[Any], oids: Sequence[int], text: str | None) -> str:
+        """Behind the copy's moment, so that a source that went back to before it lacks the mark."""
+        registered = registered_anew(connection, self._publication, text, oids)
+        self._mine.slot.mark()
+        return registered
 
     def _parts(self, connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[tuple[int, str, str]]]:
         found: dict[int, list[tuple[int, str, str]]] = {}

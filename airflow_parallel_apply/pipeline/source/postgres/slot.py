@@ -197,8 +197,9 @@ class Slot:
             connection.execute(sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)").format(sql.Identifier(self.name)))
 
     def mark(self) -> None:
-        """Write a transaction of our own, so that what others wrote before it can be let go of: nothing else that the
-        slot sends may come for long. Does nothing where we may not.
+        """Write a transaction of our own: nothing else that the slot sends may come for long. What others wrote before
+        it can be let go of then; and once the log has read it, a source that went back behind what was looked at before
+        lacks it, see `resume`. Does nothing where we may not.
         """
         if not self._may_mark():
             return

@@ -168,7 +168,11 @@ class PostgresSource:
         if proof.doubts:
             # Of a source that went back tables are in doubt as well, and there is more to be said.
             self._slot.require_resumable(log.place)
-        return proof.require(self._config, "capture")
+        proven = proof.require(self._config, "capture")
+        if proven.tables != registration.tables:
+            # Behind this read: the next one comes to it.
+            self._slot.mark()
+        return proven
 
     def read(
         self,

@@ -1,0 +1,112 @@
+"""A source that lost changes of its catalog which the log had registered is refused, though it has all rows: what it
+got instead may have the same oids, files and transaction ids. Each change is followed by a mark, which the log reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_parallel_apply.demo.postgres import PostgresServer
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import SourceError
+from tests.integration.source.conftest import Scene
+from tests.integration.source.test_source_goes_back import bring_back, captured, close, go_back, insert, keep, server
+from tests.support.rig import Rig
+from tests.support.variants import variants
+
+__all__ = ["captured", "server"]
+
+EACH_ROW_REWRITTEN = "ALTER TABLE t ALTER v TYPE text COLLATE \"POSIX\" USING v || '!'"
+LOST = {
+    "a column": 'ALTER TABLE t ALTER v TYPE text COLLATE "POSIX" USING v',
+    "a table": "CREATE TABLE lost (id int PRIMARY KEY)",
+    "a name": "ALTER TABLE t RENAME TO u",
+}
+INSTEAD = {
+    "a column": EACH_ROW_REWRITTEN,
+    "a table": "CREATE TABLE instead (id int PRIMARY KEY, v text)",
+    "a name": "ALTER TABLE t RENAME TO w",
+}
+
+
+def run(scene: Scene) -> None:
+    scene.source().prepare()
+    scene.capture()
+
+
+def capture_twice(scene: Scene) -> None:
+    scene.capture()
+    scene.capture()
+
+
+def prepare_then_capture(scene: Scene) -> None:
+    """As after a crash in between."""
+    scene.source().prepare()
+    close(scene)
+    scene.capture()
+
+
+RUNS = {"a run": run, "captures alone": capture_twice, "a run in two processes": prepare_then_capture}
+# Captures follow no new tables.
+CASES = [f"{what}, {how}" for what in LOST for how in RUNS if (what, how) != ("a table", "captures alone")]
+OFTEN = ("a column, a run", "a column, captures alone")
+
+
+@pytest.mark.parametrize("case", variants(CASES, seldom=[case for case in CASES if case not in OFTEN]))
+def test_a_change_of_the_catalog_that_was_lost_is_missed(
+    server: PostgresServer, captured: Scene, tmp_path: Path, case: str
+) -> None:
+    what, how = case.split(", ")
+    go_back(server, captured, tmp_path, between=0, others=[LOST[what]], run=RUNS[how])
+    before = captured.state()
+    captured.execute("SELECT pg_switch_wal()", INSTEAD[what], "INSERT INTO far.t VALUES ('w')")
+    if what == "a column":
+        insert(captured, 10, 1)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"restored from an older copy"):
+            run(captured)
+    assert any("restored" in finding.what for finding in captured.source().findings())
+    assert captured.state().last_seqno == before.last_seqno
+    close(captured)
+
+
+@pytest.mark.long
+def test_an_alteration_that_was_copied_and_lost_is_missed(
+    server: PostgresServer, target_dsn: str, tmp_path: Path
+) -> None:
+    patterns = TablePatterns(include=("public.*",))
+    config = PipelineConfig(
+        pipeline="p", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=1, lanes=1, tables=patterns
+    )
+    rig = Rig(config=config, source_dsn=server.dsn(), target_dsn=target_dsn)
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')")
+    rig.run()
+    kept = keep(server, tmp_path)
+    rig.write(EACH_ROW_REWRITTEN)
+    with pytest.raises(SourceError, match="rewritten"):
+        rig.run()
+    recopy_tables(config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+    rig.run()
+    bring_back(server, kept)
+    rig.write("SELECT pg_switch_wal()", EACH_ROW_REWRITTEN.replace("!", "?"))
+    with pytest.raises(SourceError, match=r"restored from an older copy"):
+        rig.run()
+
+
+def test_a_mark_is_written_for_a_change_only(captured: Scene) -> None:
+    captured.execute(LOST["a column"])
+    run(captured)
+    marked = captured.state()
+    assert marked.resume is not None
+    for _ in range(3):
+        captured.execute("INSERT INTO far.t VALUES ('moves the horizon')")
+        run(captured)
+        assert not captured.source().has_changes(captured.state().place)
+    assert captured.state().resume == marked.resume
+    assert captured.state().last_seqno == marked.last_seqno
+    close(captured)
