@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, begin, either_kind
-from tests.support.rig import Rig
+from tests.support.rig import Rig, execute
 from tests.support.variants import variants
 
 FOLLOWED = {
@@ -158,3 +158,17 @@ def test_what_is_not_followed_is_neither_sent_nor_held_up(rig: Rig) -> None:
         assert notices == []
     rig.run()
     assert open_reader(rig.config.log_url).state().sightings == before
+
+
+def test_a_key_that_the_source_makes_is_not_blamed_on_a_right_that_the_role_has(rig: Rig) -> None:
+    """A new key looks at all rows, whatever the role may set."""
+    rig.both("CREATE TABLE one (id integer PRIMARY KEY)", "CREATE TABLE many (id integer PRIMARY KEY, one_id integer)")
+    rig.prepare()
+    rig.write("INSERT INTO one VALUES (1)", "INSERT INTO many VALUES (1, 1)")
+    rig.run()
+    execute(rig.target_dsn, "DELETE FROM one")
+    change = "ALTER TABLE many ADD FOREIGN KEY (one_id) REFERENCES one"
+    rig.transaction(change, rig.ddl(change))
+    with pytest.raises(FatalError, match="Did somebody else write there") as refused:
+        rig.run()
+    assert "GRANT" not in str(refused.value)

@@ -111,6 +111,16 @@ def test_a_column_that_the_target_had_with_another_type_holds_the_sources_values
     assert_equal(rig)
 
 
+def test_a_column_that_the_target_has_as_text_holds_what_the_source_prints(rig: Rig) -> None:
+    """A cast to text would say `true` for `t`, and drop blanks."""
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c text, ADD COLUMN d text")
+    rig.write("ALTER TABLE t ADD COLUMN c boolean DEFAULT true, ADD COLUMN d character(5) DEFAULT 'ab'")
+    rig.write("INSERT INTO t (id) VALUES (21)")
+    rig.run()
+    assert rig.rows("SELECT DISTINCT c, d FROM t") == [("t", "ab   ")]
+    assert_equal(rig)
+
+
 def pasted(error: pytest.ExceptionInfo[FatalError], begin: str, end: str) -> list[str]:
     return str(error.value).split(begin)[1].split(end)[0].split("; ")
 

@@ -85,6 +85,18 @@ def test_a_row_that_is_too_long_for_a_statement_is_told_as_such(rig: MariaDbRig)
     rig.server.run("SET GLOBAL max_allowed_packet = 16777216")
 
 
+def test_bytes_that_are_nearly_as_long_as_a_statement_may_be_arrive(maria: MariaDbRig) -> None:
+    maria.make(["CREATE TABLE b (id int PRIMARY KEY, v bytea)"], ["CREATE TABLE b (id int PRIMARY KEY, v longblob)"])
+    maria.rig.prepare()
+    maria.server.run("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        maria.rig.transaction("TRUNCATE b", "INSERT INTO b VALUES (1, decode(repeat('fe', 400000), 'hex'))")
+        maria.rig.run("one")
+    finally:
+        maria.server.run("SET GLOBAL max_allowed_packet = 16777216")
+    assert maria.rig.comparison().equal
+
+
 def test_a_server_that_becomes_read_only_is_told_as_such(rig: MariaDbRig) -> None:
     rig.server.run(
         "CREATE OR REPLACE USER plain@'%'; GRANT ALL ON parallel_apply.* TO plain@'%'; GRANT ALL ON test.* TO plain@'%'"

@@ -169,7 +169,8 @@ class Session:
 
     def _require_taken(self, statement: str) -> None:
         """The server hangs up on a statement that is too long, before it has read what is to be told of it."""
-        size = len(statement.encode())
+        # Older releases of the driver keep bytes that are no letters as surrogates.
+        size = len(statement.encode("utf-8", "surrogateescape"))
         if size >= self._packet_bytes:
             raise TargetError(
                 f"a statement of {size:,} bytes is more than the server takes: max_allowed_packet is "

@@ -8,6 +8,8 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -66,9 +68,21 @@ def name_constraint(
         if owner is not None:
             error.hint = error.hint.replace(f"ALTER DOMAIN {quoted(*domain)} ", f"ALTER DOMAIN {quoted(*owner)} ")
     elif cause.sqlstate == sqlstate.FOREIGN_KEY_VIOLATION:
-        role = quoted(connection.info.user)
+        _name_reference(connection, error)
+
+
+def _name_reference(connection: psycopg.Connection[Any], error: ParallelApplyError) -> None:
+    may = connection.execute(statement("tables", "may_be_replica", schema=DEFAULT_SCHEMA)).fetchone()
+    if may == (True,):
+        # As a replica it passes all but those that are only made now, or that were enabled for replicas.
         error.hint = (
-            "A row that this one refers to is not in the target. Let the target's foreign keys pass: run GRANT SET ON "
-            f"PARAMETER session_replication_role TO {role} at the target, as a superuser; then run again. Where the "
-            "source has the same key, somebody else changed the target: `parallel-apply compare` shows it."
+            "At the target a row refers to one that is not there, or that goes now. Did somebody else write there, or "
+            "did the copies differ at the start? `parallel-apply compare` shows it."
         )
+        return
+    role = quoted(connection.info.user)
+    error.hint = (
+        "At the target a row refers to one that is not there, or that goes now. Let the target's foreign keys pass: "
+        f"run GRANT SET ON PARAMETER session_replication_role TO {role} at the target, as a superuser; then run again. "
+        "Where the source has the same key, somebody else changed the target: `parallel-apply compare` shows it."
+    )

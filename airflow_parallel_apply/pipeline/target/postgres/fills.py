@@ -18,17 +18,21 @@ def has_rows(connection: Connection, relation: Relation) -> bool:
 
 def filling(connection: Connection, relation: Relation, column: Column, found_type: str) -> sql.Composed | None:
     """The statement that gives all rows the column's known fill; None where they have it. By their text, as rows are
-    compared everywhere: not every type knows equality. `found_type`: the column's here.
+    compared everywhere: not every type knows equality. `found_type`: the column's here, to which another type's value
+    comes as it is printed: a cast to text says `true` for `t`, and drops a character type's blanks.
     """
     table, name = _own_rows(connection, relation), sql.Identifier(column.name)
     fill = sql.SQL("NULL")
     if column.fill != "NULL":
         fill = sql.SQL(f"{column.fill}::{column.type_name}")
     others = sql.SQL("{}::text IS DISTINCT FROM ({})::text").format(name, fill)
+    stored: sql.Composable = fill
+    if found_type != column.type_name and column.fill != "NULL":
+        others = sql.SQL('({0} IS NULL OR concat({0}) <> concat({1}) COLLATE "C")').format(name, fill)
+        stored = sql.SQL("concat({})::{}").format(fill, sql.SQL(found_type))
     found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(table, others)).fetchone()
     if found is None or not found[0]:
         return None
-    stored = fill if found_type == column.type_name else sql.SQL(f"({fill.as_string()})::text::{found_type}")
     return sql.SQL("UPDATE {} SET {} = {} WHERE {}").format(table, name, stored, others)
 
 

@@ -158,6 +158,21 @@ def test_a_directory_that_was_set_back_is_looked_at_anew() -> None:
     assert dataset.newest(known) == manifest(7, writer="another")
 
 
+def test_a_manifest_that_a_listing_misses_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is listed while files are made in it may have the later one alone."""
+    dataset = Dataset(place())
+    commit(dataset, range(3))
+    listed = FilePlace.names
+    monkeypatch.setattr(FilePlace, "names", lambda self, folder: missing(listed(self, folder)))
+
+    def missing(found: list[str]) -> list[str]:
+        monkeypatch.setattr(FilePlace, "names", listed)
+        commit(Dataset(dataset.place), range(3, 5))
+        return [*found, manifest_path(4)]
+
+    assert versions_of(dataset) == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("gone", [range(1), range(10), range(35, 38), range(30, 36)])
 def test_manifests_that_are_gone_are_told_and_their_files_are_nobody_s_orphans(gone: range) -> None:
     found = place()
