@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
@@ -127,12 +127,13 @@ def test_values_that_an_earlier_version_s_trigger_sends_prove_nothing(rig: Rig) 
         former = "\n".join(line for line in head.splitlines() if not line.startswith(" SET "))
         connection.execute(f"{former}\nSET search_path = pg_catalog, pg_temp\nAS {body}".encode())
     add_column(rig, *UNDER_SETTINGS["digits"])
-    (told,) = [
-        finding
-        for finding in check_pipeline(rig.config, rig.source, rig.target).findings
-        if finding.where == "parallel_apply.sighting"
-    ]
-    assert "install-ddl-capture` again" in told.note
+    for policy in (DdlPolicy.APPLY, DdlPolicy.REFUSE):
+        (told,) = [
+            finding
+            for finding in check_pipeline(rig.having(ddl=policy).config, rig.source, rig.target).findings
+            if finding.where == "parallel_apply.sighting"
+        ]
+        assert "install-ddl-capture` again" in told.note
     with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
         rig.run()
     install(rig.source_dsn)

@@ -86,6 +86,27 @@ def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Ri
     assert_equal(rig)
 
 
+REPLACED = {
+    "dropped": ["ALTER TABLE t DROP b, ADD b integer GENERATED ALWAYS AS (id + 1) STORED"],
+    "renamed": ["ALTER TABLE t RENAME b TO c", "ALTER TABLE t ADD b integer GENERATED ALWAYS AS (id + 1) STORED"],
+}
+
+
+@pytest.mark.parametrize("recipe", variants(REPLACED, seldom=["renamed"]))
+@pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
+def test_a_computed_column_that_takes_a_plain_one_s_name_is_followed(rig: Rig, recipe: str, ddl: DdlPolicy) -> None:
+    begin(rig, *PLAIN)
+    install(rig.source_dsn)
+    rig = rig.having(ddl=ddl)
+    rig.write(*REPLACED[recipe], "INSERT INTO t (id, a) VALUES (99, 'x')", "DELETE FROM t WHERE id < 5")
+    for _ in range(2 if ddl is DdlPolicy.REFUSE else 0):
+        with pytest.raises(FatalError, match=r"column b of public\.t was (dropped|renamed|added as)") as told:
+            rig.run()
+        execute(rig.target_dsn, str(told.value).partition("the source's (")[2].partition("), then run")[0])
+    rig.run()
+    assert_equal(rig)
+
+
 def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
     begin(rig, _COMPUTED)
     alter = "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3), ADD h integer GENERATED ALWAYS AS (b) STORED"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
@@ -80,8 +81,10 @@ def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
     return bool(found and found[0]) and can_verify(ddl_objects(connection))
 
 
-def capture_findings(connection: psycopg.Connection[Any], place: str) -> tuple[Finding, ...]:
-    """Find what an earlier version installed that tells less. Errors: psycopg's own."""
+def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPolicy) -> tuple[Finding, ...]:
+    """Find what an earlier version installed that tells less, of what a pipeline under this policy goes by. Errors:
+    psycopg's own.
+    """
     found = connection.execute(
         "SELECT CASE WHEN p.pronargs = 2 THEN 'settings' ELSE p.proname::text END "
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
@@ -89,7 +92,8 @@ def capture_findings(connection: psycopg.Connection[Any], place: str) -> tuple[F
         "AND (p.proname = 'send_ddl' AND (p.pronargs = 1 OR p.prosrc !~ 'bytea_output') "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
-    return tuple(_former(name, place) for (name,) in found)
+    wanted = {DdlPolicy.APPLY: _FORMER.keys(), DdlPolicy.REFUSE: ("sighting",), DdlPolicy.SKIP: ()}[ddl]
+    return tuple(_former(name, place) for (name,) in found if name in wanted)
 
 
 def _former(what_is_former: str, place: str) -> Finding:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.readers import read_readers
@@ -242,7 +242,7 @@ class Preparation:
             *pooler_findings(self.session),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
             *table_findings(connection, followed, self.config.tables, server.user),
-            *(capture_findings(connection, self.session.place) if self.config.ddl is DdlPolicy.APPLY else ()),
+            *capture_findings(connection, self.session.place, self.config.ddl),
         )
 
     @contextmanager

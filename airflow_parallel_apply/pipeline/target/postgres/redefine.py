@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_ta
 from airflow_parallel_apply.pipeline.target.postgres.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_key
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
-from airflow_parallel_apply.pipeline.target.postgres.rename_columns import rename_columns
+from airflow_parallel_apply.pipeline.target.postgres.rename_columns import left_by_computed, rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
@@ -90,10 +90,11 @@ def follow(
         raise unclear(new, found.uncertain)
     # Columns that a message or a person made.
     there = [change.new for change in found.changes if change.old is None and change.new is not None]
-    if not is_there or not _shows(found.changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
+    changes = tuple(left_by_computed(found.changes, new, columns))
+    if not is_there or not _shows(changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
         types = {name: column.type_name for name, column in columns.items()}
         owners = {name: column.owner for name, column in columns.items() if column.owner is not None}
-        changes = rename_columns(connection, new, found.changes, types, owners, ddl=ddl)
+        changes = rename_columns(connection, new, changes, types, owners, ddl=ddl)
         columns = find_columns(connection, session, new)
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:

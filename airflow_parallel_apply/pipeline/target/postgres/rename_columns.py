@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
@@ -52,6 +53,18 @@ def rename_columns(
             if change.old is not None and change.new is not None:
                 left[left.index(change)] = replace(change, old=replace(change.old, name=change.new.name))
     return tuple(left)
+
+
+def left_by_computed(changes: Sequence[ColumnChange], relation: Relation, columns: Columns) -> Iterator[ColumnChange]:
+    """The changes, without those that a computed column shows to be done: one that has the name which a plain column
+    gave up, at the source as at the target.
+    """
+    names = {name for name in relation.unsent_computed if name in columns and columns[name].generated}
+    for change in changes:
+        if change.old is None or change.old.name not in names:
+            yield change
+        elif change.new is not None:
+            yield replace(change, old=replace(change.old, name=change.new.name))
 
 
 def _chains(changes: Sequence[ColumnChange]) -> Iterator[list[ColumnChange]]:
