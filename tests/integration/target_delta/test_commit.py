@@ -269,8 +269,9 @@ def test_a_pipeline_that_begins_anew_is_not_taken_for_its_former_life(rig: LakeR
     rig.open().drop(force=False)
     target = rig.open()
     target.migrate()
+    # As `prepare` does, before a run owns it.
+    target.lay_out(log_id="log", routing=Routing(channels=2), generation=0)
     target.own(1)
-    target.lay_out(log_id="log", routing=Routing(channels=2), generation=1)
     rig.apply(-1, 3, [insert(1, "2", "b", "x")])
     assert [row[0] for row in rig.rows(A)] == ["1", "2"]
 

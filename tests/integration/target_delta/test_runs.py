@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.support.rig import Rig, execute
@@ -202,6 +203,18 @@ def test_a_pipeline_without_its_positions_applies_nothing_twice(rig: Rig, lake: 
     assert DeltaTable(f"{lake}/public/bag").count() == 2
     shutil.rmtree(lake / "_parallel_apply")
     (lake / "kept").rename(lake / "_parallel_apply")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_pipeline_that_was_dropped_begins_anew_with_the_rows_that_are_there(rig: Rig) -> None:
+    rig.prepare()
+    change(rig)
+    rig.run()
+    drop_pipeline("demo", rig.source, rig.target, slot="", log_url=rig.config.log_url, with_log=True)
+    rig = rig.having(start=Start.EQUAL)
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT max(id) + 1 FROM t")
     rig.run()
     assert rig.comparison().equal
 
