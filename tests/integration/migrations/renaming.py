@@ -1,0 +1,36 @@
+"""Three tables with rows that are followed, and what writes to whatever they are called by now."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from tests.support.rig import Rig
+
+
+@pytest.fixture(name="rig")
+def rig_of_three_tables(rig: Rig) -> Rig:
+    made = rig.having(channels=4, epoch_max_changes=20, ddl=DdlPolicy.REFUSE)
+    made.both(*(f"CREATE TABLE {name} (id integer PRIMARY KEY, v text DEFAULT '{name}')" for name in "abc"))
+    made.prepare()
+    write(made)
+    return made
+
+
+def write(rig: Rig, *, first: int = 0) -> None:
+    names = rig.rows(
+        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace >= 2200 AND oid > 16384 "
+        "AND relnamespace::regnamespace::text !~ '^(pg_|information_schema|parallel_apply)' ORDER BY oid",
+        side="source",
+    )
+    for number, (name,) in enumerate(names):
+        rig.write(
+            f"INSERT INTO {name} (id) SELECT i FROM generate_series({first + 1}, {first + 30 + number}) i",
+            f"UPDATE {name} SET v = v || '!' WHERE id % 3 = {number}",
+            f"DELETE FROM {name} WHERE id % 11 = {number}",
+        )
+
+
+def assert_equal(rig: Rig) -> None:
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
