@@ -5,6 +5,7 @@ rollback, for the hint.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
@@ -100,10 +101,9 @@ def _name_expressions(connection: psycopg.Connection[Any], error: ParallelApplyE
     found = connection.execute(_EXPRESSIONS, {"table": table}).fetchall()
     if not found:
         return
-    names, commands = ", ".join(name for name, _ in found), "; ".join(command for _, command in found)
-    one = "" if len(found) == 1 else "one of "
+    names, commands = _either(found)
     error.hint = (
-        f"At the target an expression over the row's values fails: {one}{names}. Run {commands} at the target, or what "
+        f"At the target an expression over the row's values fails: {names}. Run {commands} at the target, or what "
         "lets it take the source's values; then run again."
     )
 
@@ -112,12 +112,17 @@ def _name_indexes(connection: psycopg.Connection[Any], error: ParallelApplyError
     """Those that the key does not need."""
     found = connection.execute(_INDEXES, {"table": table}).fetchall()
     if found:
-        names, commands = ", ".join(name for name, _ in found), "; ".join(command for _, command in found)
-        one = "" if len(found) == 1 else "one of "
+        names, commands = _either(found)
         error.hint = (
-            f"The source's value is too large for an index of the target: {one}{names}. Run {commands} at the target; "
+            f"The source's value is too large for an index of the target: {names}. Run {commands} at the target; "
             "then run again."
         )
+
+
+def _either(found: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Names of which one is behind an error, and the commands that take them out of the way."""
+    one = "" if len(found) == 1 else "one of "
+    return one + ", ".join(name for name, _ in found), "; ".join(command for _, command in found)
 
 
 def _name_published(connection: psycopg.Connection[Any], error: ParallelApplyError, name: str) -> None:
