@@ -1,14 +1,17 @@
-"""Positions that are gone while tables have rows: to begin anew would apply what is applied."""
+"""Positions that are gone while tables may have rows: to begin anew would apply what is applied."""
 
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 
 
-def positions_lost(place: str, table: str, *, pipeline: str | None) -> TargetError:
-    """The error of a pipeline that had an owner, and whose positions are not at their `place`."""
+def positions_lost(place: str, table: str = "", *, pipeline: str | None) -> TargetError:
+    """The error of a pipeline that had an owner, and whose positions are not, or not all, at their `place`. `table`:
+    one that has rows, where the target's own registration does not say that there were positions.
+    """
+    rows = f", and {table} has rows" if table else ""
     return TargetError(
-        f"the pipeline's positions in {place} are gone, and {table} has rows: what was applied is known no more",
+        f"the pipeline's positions in {place} are gone{rows}: what was applied is known no more",
         op="route",
         pipeline=pipeline,
         hint="Put them back, and the tables, as they were at one moment. Otherwise begin anew: parallel-apply drop, "

@@ -11,9 +11,9 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import Consistency, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
 
@@ -103,3 +103,19 @@ def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_t
     assert later.comparison().equal
     removal = drop_pipeline("p", later.source, later.target, log_url=later.config.log_url, with_log=True, force=False)
     assert not removal.left
+
+
+@pytest.mark.parametrize(("lost", "consistency"), [("", Consistency.CHANNEL), ("WHERE channel = 1", Consistency.EPOCH)])
+def test_one_without_some_of_its_positions_applies_nothing_twice(
+    pipeline: Rig, lost: str, consistency: Consistency
+) -> None:
+    first = pipeline.having(start=Start.EQUAL, channels=2, consistency=consistency)
+    first.prepare()
+    first.write("INSERT INTO t VALUES (2, 'since')")
+    first.run()
+    execute(first.target_dsn, f"DELETE FROM parallel_apply.position {lost}")
+    first.write("INSERT INTO t VALUES (3, 'behind')")
+    for again in (first, first.having(channels=3)):
+        with pytest.raises(TargetError, match=r"positions in .* are gone.*parallel-apply drop"):
+            again.run()
+    begins_anew(first)

@@ -202,6 +202,15 @@ def test_a_pipeline_without_its_positions_applies_nothing_twice(maria: MariaDbRi
     maria.require_equal("SELECT v FROM bag")
 
 
+def test_a_pipeline_without_some_of_its_positions_stops(maria: MariaDbRig) -> None:
+    maria.make(KEYED, KEYED_THERE)
+    maria.rig.prepare()
+    maria.server.run("DELETE FROM parallel_apply.position WHERE channel = 1")
+    maria.rig.write("INSERT INTO t VALUES (1, 1, 'a')")
+    with pytest.raises(ParallelApplyError, match=r"positions in .* are gone.*parallel-apply drop"):
+        maria.rig.run()
+
+
 def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) -> None:
     rig = maria.rig.having(start=Start.COPY, epoch_max_changes=100)
     maria.make(KEYED, KEYED_THERE)

@@ -161,11 +161,19 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
         return seqno
 
 
+def are_whole(session: Session) -> bool:
+    """True if there are as many positions as the pipeline was routed to. Errors: the driver's own."""
+    found = _registered(session, "channels")
+    return found is not None and found[0] == len(read_positions(session))
+
+
 def require_known(session: Session, relations: Relations) -> None:
-    """Require positions of a pipeline that had an owner, if a table has rows. Errors: `TargetError`."""
+    """Require all positions of a pipeline that had an owner; or none, if no table has rows. Errors: `TargetError`."""
     with session.errors("route"):
         if read_positions(session):
-            return
+            if are_whole(session):
+                return
+            raise positions_lost(f"database {DATABASE}", pipeline=session.pipeline)
         for schema, table in sorted(relations.all_names()):
             place = session.address.place_of(schema, table)
             if _if_there(session, f"SELECT 1 FROM {quoted(*place)} LIMIT 1"):

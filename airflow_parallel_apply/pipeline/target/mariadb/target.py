@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.merge import MissingRows, ex
 from airflow_parallel_apply.pipeline.target.mariadb.naming import claim_tag
 from airflow_parallel_apply.pipeline.target.mariadb.positions import (
     Standing,
+    are_whole,
     lay_out,
     lost,
     move,
@@ -101,7 +102,8 @@ class MariaDbTarget:
 
     def routing_digest(self) -> str:
         digest = routed(self._session, self._ledger_name())[0]
-        return digest if self.positions() else ""
+        with self._session.errors("read positions"):
+            return digest if digest and are_whole(self._session) else ""
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         ledger = self._ledger_name()

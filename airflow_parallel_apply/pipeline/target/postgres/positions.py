@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.postgres.branches import (
     has_branches,
     is_decided,
@@ -118,6 +119,12 @@ def routed(session: Session, ledger: str) -> tuple[str, int]:
         return digest, generation
 
 
+def are_whole(session: Session) -> bool:
+    """True if there are as many positions as the pipeline was routed to. Errors: psycopg's own."""
+    row = session.connection().execute(session.sql("positions", "are_whole"), {"pipeline": session.pipeline}).fetchone()
+    return row is not None and bool(row[0])
+
+
 def read_log_id(session: Session) -> str:
     """See `Target.log_id`."""
     with session.errors("read positions"):
@@ -132,19 +139,17 @@ def read_log_id(session: Session) -> str:
 def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int, ledger: str) -> int:
     """See `Target.lay_out`."""
     with session.transaction("route") as connection:
-        names: dict[str, Any] = {
-            "pipeline": session.pipeline,
-            "log_id": log_id,
-            "generation": generation,
-            "ledger": ledger,
-        }
+        names: dict[str, Any] = {"pipeline": session.pipeline, "log_id": log_id, "ledger": ledger}
+        names |= {"generation": generation}
         connection.execute(session.sql("positions", "register"), names)
         digest, _ = routed(session, ledger)
         session.end_holders(None, but_token="")
         if has_branches(connection, session) and is_decided(connection, session):
             settle_beside(session)
         positions = read_positions(connection, session, lock=True)
-        if positions and digest == routing.digest:
+        if digest and not are_whole(session):
+            raise positions_lost(f"schema {session.schema}", pipeline=session.pipeline)
+        if digest == routing.digest:
             return low_watermark(positions)
         if not all_equal(positions):
             raise PlanError(

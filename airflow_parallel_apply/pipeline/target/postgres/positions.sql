@@ -54,6 +54,11 @@ SELECT found.routing_digest, found.generation, coalesce(to_jsonb(found) ->> 'led
 FROM {schema}.pipeline found
 WHERE pipeline = %(pipeline)s;
 
+-- name: are_whole
+SELECT routed.channels = (SELECT count(*) FROM {schema}.position held WHERE held.pipeline = routed.pipeline)
+FROM {schema}.pipeline routed
+WHERE pipeline = %(pipeline)s;
+
 -- name: log_id
 SELECT log_id FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 
