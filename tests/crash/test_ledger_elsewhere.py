@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 from airflow_parallel_apply.router.plan import plan
@@ -68,6 +68,29 @@ def test_runs_leave_who_owns_them_and_their_plan_in_the_ledger_and_positions_wit
     found = read_status(written.rig.target, "p", written.rig.config.log_url)
     assert {channel.seqno for channel in found.channels} == {closed.stop_seqno}
     assert purge_log(written.rig.config.log_url, [written.rig.target]).needed_seqno == closed.stop_seqno
+
+
+@pytest.mark.parametrize("opened_again", [True, False])
+def test_a_close_that_is_repeated_sees_that_its_target_was_set_back(written: Scene, *, opened_again: bool) -> None:
+    rig = written.rig
+    rig.capture("second")
+    plan(rig.config, rig.target)
+    opened = rig.open("second")
+    closed = rig.close(opened, rig.apply(opened))
+    if opened_again:
+        opened = rig.open("second")
+        assert opened.nothing_to_do
+    execute(
+        rig.target_dsn,
+        "UPDATE parallel_apply.position SET seqno = 0",
+        "TRUNCATE t",
+        "INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 60) i",
+    )
+    with pytest.raises(TargetError, match="the target has lost commits"):
+        rig.close(opened)
+    opened = rig.open("second")
+    assert rig.close(opened, rig.apply(opened)).stop_seqno == closed.stop_seqno
+    written.require_equal()
 
 
 @pytest.mark.parametrize("place", variants(KILLS, seldom=["between owner and positions", "after both"]))

@@ -157,6 +157,7 @@ class Lane:
         for found in self._context.session.generations():
             if found != generation:
                 raise generation_over(self._context.config.pipeline, generation, found=found)
+        self._context.require_log()
 
     # --- serving ---
 

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
-from airflow_parallel_apply.pipeline.errors import Deadlock, FatalError, ParallelApplyError, StagingLost
+from airflow_parallel_apply.pipeline.errors import Deadlock, FatalError, OwnershipLost, ParallelApplyError, StagingLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
@@ -104,18 +104,36 @@ class LaneContext:
         and `OwnershipLost` where the claim is another's.
         """
         self.renewer.exchange(CLAIM, self._renewed)
-        return self.target.take(
+        position = self.target.take(
             channel,
             generation=self.names.generation,
             token=token,
             routing_digest=self.routing.digest,
             group=group,
         )
+        # Behind the claim, which ends with the positions that it was written into.
+        self.require_log()
+        return position
 
     def take_part(self, unit: Unit) -> bool:
         """Be the one who stages a part of a group, as `take` is for channels; says whether it may be prepared."""
         self.renewer.exchange(CLAIM, self._renewed)
-        return self.target.take_part(unit)
+        may_prepare = self.target.take_part(unit)
+        self.require_log()
+        return may_prepare
+
+    def require_log(self) -> None:
+        """Raise `OwnershipLost` where the pipeline was removed and begun anew with another log: its generations count
+        from 1 again, so that a lane of before may bear the number of the present one.
+        """
+        state = self.ledger.state()
+        if state is None or state.log_id != self.log.identity.log_id:
+            raise OwnershipLost(
+                "the pipeline was removed, or begun anew with another log",
+                op="apply",
+                pipeline=self.config.pipeline,
+                hint="Clear the task capture with everything downstream of it.",
+            )
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         """As `PipelineSession.commit`, with the unit's origin; what comes to nothing is counted."""

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
-from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
+from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
@@ -51,20 +51,21 @@ def close_run(
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
         owned = writing.ledger.state()
-        if owned is None or owned.generation != opened.generation:
+        if owned is None or not opened.is_of(owned):
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(owned)
         positions = writing.target.positions()
         rows = sum(int(report.get("rows", 0)) for report in lane_reports)
-        if opened.nothing_to_do:
-            stop_seqno, early = low_watermark(positions), False
-            writing.ledger.release(opened.generation, clean_stop_seqno=stopped_at(positions))
-        elif owned.clean_stop_seqno is not None:
-            # An earlier close of this generation came that far; its tasks may be gone.
-            stop_seqno, early = owned.clean_stop_seqno, _is_early(owned.clean_stop_seqno, writing.ledger, opened)
-        else:
+        rested = _rested_at(opened, owned, writing.ledger)
+        if rested is None:
             stop_seqno, early = _judge(opened, config, writing, tasks)
             writing.ledger.release(opened.generation, clean_stop_seqno=stop_seqno)
+        else:
+            stop_seqno = low_watermark(positions)
+            early = _is_early(stop_seqno, writing.ledger, opened)
+            writing.ledger.release(opened.generation, clean_stop_seqno=stopped_at(positions))
+            if stop_seqno < rested:
+                raise _lost_commits(config, rested, stop_seqno)
         _tidy(tasks, opened.generation)
         return ClosedRun(
             pipeline=config.pipeline,
@@ -120,13 +121,7 @@ def _judge(
         _settle(session, opened.generation)
     session.ledger.release(opened.generation, clean_stop_seqno=None)
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:
-        raise TargetError(
-            f"the target has lost commits since its channels were stopped at seqno {state.stop_seqno}: it is back at "
-            f"seqno {low_watermark(positions)}",
-            op="close",
-            pipeline=config.pipeline,
-            hint="Clear open with everything downstream: it goes on from there.",
-        )
+        raise _lost_commits(config, state.stop_seqno, low_watermark(positions))
     if state.failure is not None:
         raise TargetError(f"{state.failure.message} Then clear open with everything downstream.")
     reached = ", ".join(f"{position.channel}: {position.seqno}" for position in positions)
@@ -135,6 +130,26 @@ def _judge(
         op="close",
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
+    )
+
+
+def _rested_at(opened: OpenedRun, owned: PipelineState, ledger: Ledger) -> int | None:
+    """The seqno that the channels had come to before this close: as an earlier one of this generation judged, whose
+    tasks may be gone, or as `open` found, which left nothing to do. None where neither did.
+    """
+    if owned.clean_stop_seqno is not None or not opened.nothing_to_do:
+        return owned.clean_stop_seqno
+    bounds = ledger.run_bounds(opened.run_id)
+    return None if bounds is None else bounds.until_seqno
+
+
+def _lost_commits(config: PipelineConfig, stop_seqno: int, seqno: int) -> TargetError:
+    return TargetError(
+        f"the target has lost commits since its channels were stopped at seqno {stop_seqno}: "
+        f"it is back at seqno {seqno}",
+        op="close",
+        pipeline=config.pipeline,
+        hint="Clear open with everything downstream: it goes on from there.",
     )
 
 

@@ -72,7 +72,7 @@ def reviver(
     def revive(coordinator: Coordinator) -> None:
         state = session.ledger.state()
         # `close` releases the lease before it sweeps.
-        if state is None or state.generation != opened.generation or state.owner is None:
+        if state is None or not opened.is_of(state) or state.owner is None:
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(state)
         _logger.warning(

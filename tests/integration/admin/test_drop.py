@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,14 +19,16 @@ from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.remove import remove_log
+from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.queue.model import QueueError
 from airflow_parallel_apply.router.plan import plan
+from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
 
 AWAY = "host=127.0.0.1 port=1 dbname=x"
@@ -113,6 +117,55 @@ def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
     with pytest.raises((ParallelApplyError, QueueError)):
         rig.apply(opened)
     assert rig.rows("SELECT * FROM t ORDER BY id") == before
+
+
+@pytest.mark.parametrize("with_log", [True, False])
+def test_a_lane_of_before_applies_nothing_to_a_pipeline_that_was_begun_anew(
+    rig: Rig, tmp_path: Path, *, with_log: bool
+) -> None:
+    """Generations are counted from 1 again, so that both runs have the same number."""
+    rig.write("UPDATE t SET v = 'b'")
+    rig.capture("before")
+    plan(rig.config, rig.target)
+    before = rig.open("before")
+    stage = _Sleeping(rig.config.log_url, rig.target)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        lane = pool.submit(replace(rig, stage=lambda _: stage).lane, before, 0)
+        try:
+            assert stage.began.wait(120)
+            dropped(rig, with_log=with_log, force=True)
+            rig.both("TRUNCATE t")
+            anew = rig if with_log else rig.having(log_url=str(tmp_path / "another log"))
+            anew.prepare()
+            anew.write("INSERT INTO t SELECT i, 'c' FROM generate_series(1, 20) i")
+            anew.run()
+            anew.write("UPDATE t SET v = 'd'")
+            anew.capture("now")
+            plan(anew.config, anew.target)
+            now = anew.open("now")
+            assert now.generation == before.generation
+        finally:
+            stage.goes_on.set()
+        with pytest.raises(OwnershipLost):
+            lane.result()
+    with pytest.raises(OwnershipLost):
+        rig.close(before)
+    anew.close(now, anew.apply(now))
+    assert anew.rows("SELECT DISTINCT v FROM t") == [("d",)]
+    assert anew.comparison().equal
+
+
+class _Sleeping(LocalStage):
+    """Stages nothing until it is told to go on."""
+
+    def __init__(self, log_url: str, target: Endpoint) -> None:
+        super().__init__(log_url, target)
+        self.began, self.goes_on = threading.Event(), threading.Event()
+
+    def stage(self, unit: Unit) -> StagedUnit:
+        self.began.set()
+        self.goes_on.wait(120)
+        return super().stage(unit)
 
 
 @pytest.mark.parametrize("side", [Side.SOURCE, Side.TARGET])

@@ -247,9 +247,11 @@ class MemoryPipeline:
         log, last = self.history.log, self.bounds[owner]
         with closing(self._session()) as session:
             tasks = PipelineQueue(Queue(self.engine), pipeline="p")
-            taken = session.acquire(log_id="log", owner=owner, lease=LEASE, above=tasks.highest_generation())
+            taken = session.acquire(
+                log_id=log.identity.log_id, owner=owner, lease=LEASE, above=tasks.highest_generation()
+            )
             self.laws.forget_states(taken.generation)
-            session.route(taken.generation, log_id="log", routing=Routing(channels=self.config.channels))
+            session.route(taken.generation, log_id=log.identity.log_id, routing=Routing(channels=self.config.channels))
             session.ledger.freeze_run(owner, until_offset=_offset(last))
             session.ledger.settle_run(owner, last)
             session.ledger.cut_plan(last, session.target.positions(), generation=taken.generation)
@@ -266,7 +268,7 @@ class MemoryPipeline:
     def _coordinator(self, session: PipelineSession, queue: Any, generation: int, claimant: str) -> Coordinator:
         owner = self._owners[generation]
         opened = OpenedRun(
-            pipeline="p", run_id=owner, generation=generation, log_id="log",
+            pipeline="p", run_id=owner, generation=generation, log_id=self.history.log.identity.log_id,
             until_offset=str(_offset(self.bounds[owner])),
             until_seqno=self.bounds[owner], nothing_to_do=False, lanes=2, coordinator_state={},
         )  # fmt: skip
