@@ -179,7 +179,10 @@ class CoordinatorOperator(LeaseTask):
                 raise AirflowSkipException("the run was skipped: there was nothing to do")
         failed = [task_id for task_id in upstream if states.get(task_id) == TaskInstanceState.FAILED]
         if not failed:
-            raise FatalError(f"{self.open_task_id} is {states.get(self.open_task_id)}: the run never opened")
+            raise FatalError(
+                f"{self.open_task_id} has not opened the run: its state is {states.get(self.open_task_id)}",
+                hint=f"Clear {self.open_task_id} with everything downstream of it.",
+            )
         texts = [
             f"{task_id} failed: "
             + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or _NO_MESSAGE.format(task_id=task_id))

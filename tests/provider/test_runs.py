@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, TargetError
+from airflow_parallel_apply.pipeline.errors import FatalError, LeaseBusy, TargetError
 from airflow_parallel_apply.task import RunIdentity
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
@@ -169,6 +169,20 @@ def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeli
     assert states(done)[step] == "failed"
     assert "close" not in pipeline.calls
     assert close_error(done) == f"{step} failed: table public.accounts is missing Hint: Create it."
+
+
+def test_a_close_whose_open_was_cleared_with_it_says_what_to_clear(dag: DAG) -> None:
+    """Cleared without the lanes between them, both run at once."""
+
+    class Asked:
+        dag_id = run_id = "cleared"
+
+        def get_task_states(self, **_: Any) -> dict[str, dict[str, str]]:
+            return {self.run_id: {"open": "running"}}
+
+    close = dag.get_task("close")
+    with pytest.raises(FatalError, match="its state is running Hint: Clear open with everything downstream"):
+        close._judge_upstream({"ti": Asked()})
 
 
 def close_error(done: Any) -> str:
