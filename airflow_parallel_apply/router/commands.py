@@ -181,14 +181,14 @@ def serve(
                 metrics_listen=metrics_listen,
                 limits=RouterLimits(max_streams=max_streams, memory_bytes=memory_mb * 2**20),
             )
+            held = FeedingLimits(
+                memory_bytes=store_memory_mb * 2**20,
+                disk_bytes=store_disk_mb * 2**20,
+                guard=GuardLimits(interval=timedelta(seconds=interval) if interval else None),
+            )
+            serve_until_stopped(serving, lambda logs: Feedings(logs, held, spill or Path(gettempdir())))
         except ValueError as error:
             raise ConfigurationError(str(error), op="serve") from error
-        held = FeedingLimits(
-            memory_bytes=store_memory_mb * 2**20,
-            disk_bytes=store_disk_mb * 2**20,
-            guard=GuardLimits(interval=timedelta(seconds=interval) if interval else None),
-        )
-        serve_until_stopped(serving, lambda logs: Feedings(logs, held, spill or Path(gettempdir())))
 
 
 @app.command()

@@ -46,22 +46,33 @@ class Listening:
         return PLAIN if self.tls_certificate is None else TLS
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """For sockets of Python's own; None without TLS."""
+        """For sockets of Python's own; None without TLS. Errors: `ValueError` for files that cannot be used."""
         if self.tls_certificate is None:
             return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.tls_client_ca)
-        context.load_cert_chain(self.tls_certificate, self.tls_key)
+        try:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.tls_client_ca)
+        except OSError as error:
+            raise ValueError(f"the authority {self.tls_client_ca} cannot be used: {error}") from error
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        except OSError as error:
+            raise ValueError(
+                f"the certificate {self.tls_certificate} with the key {self.tls_key} cannot be used: {error}"
+            ) from error
         if self.tls_client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
     def say_ready(self, ready: dict[str, object]) -> None:
-        """Write the file, whole or not at all: whoever waits for it reads where to connect."""
+        """Write the file, whole or not at all: whoever waits for it reads where to connect. Errors: `ValueError`."""
         if self.ready_file is None:
             return
         aside = self.ready_file.with_name(self.ready_file.name + ".new")
-        aside.write_text(json.dumps(ready) + "\n")
-        aside.replace(self.ready_file)
+        try:
+            aside.write_text(json.dumps(ready) + "\n")
+            aside.replace(self.ready_file)
+        except OSError as error:
+            raise ValueError(f"the ready file cannot be written: {error}") from error
 
     def say_ended(self) -> None:
         """Remove the file."""

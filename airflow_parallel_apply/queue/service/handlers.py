@@ -13,8 +13,10 @@ A refused modify is an answer, not a status.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -22,7 +24,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from airflow_parallel_apply.queue.model import QueueError, QueueFull, QueueUnavailable
-from airflow_parallel_apply.queue.service.metrics import CallMetrics
+from airflow_parallel_apply.queue.service.metrics import Call, CallMetrics
 
 Context: TypeAlias = Any
 """`grpc.aio.ServicerContext`: gRPC has no types."""
@@ -45,12 +47,19 @@ class Handlers:
         self._token = token
         self._metrics = metrics
         self._is_stopping = is_stopping
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no call is under way."""
+        await self._idle.wait()
 
     def unary(self, name: str, request: type[Message], answer: _Answer) -> grpc.RpcMethodHandler:
         """Handle calls with one reply."""
 
         async def handle(content: bytes, context: Context) -> Any:
-            with self._metrics.call(name) as call:
+            with self._call(name) as call:
                 try:
                     self._admit(context)
                     return await answer(_parsed(request, content), context)
@@ -63,7 +72,7 @@ class Handlers:
         """Handle calls with several replies."""
 
         async def handle(content: bytes, context: Context) -> AsyncIterator[Message]:
-            with self._metrics.call(name) as call:
+            with self._call(name) as call:
                 try:
                     self._admit(context)
                     async for reply in answers(_parsed(request, content)):
@@ -72,6 +81,18 @@ class Handlers:
                     await _abort(context, error, call.ended)
 
         return grpc.unary_stream_rpc_method_handler(handle, response_serializer=_to_bytes)
+
+    @contextmanager
+    def _call(self, name: str) -> Iterator[Call]:
+        self._under_way += 1
+        self._idle.clear()
+        try:
+            with self._metrics.call(name) as call:
+                yield call
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
 
     def _admit(self, context: Context) -> None:
         if self._token is not None:

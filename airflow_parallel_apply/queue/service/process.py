@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,11 @@ from airflow_parallel_apply.service.metrics import MetricsServer, new_registry, 
 
 _GRACE_SECONDS: Final = 15.0
 """For calls under way when the service stops; none of them waits any more."""
+
+_ANSWER_SECONDS: Final = 1.0
+"""For the last answers to leave once no call is under way. A connection that says nothing would hold up gRPC's own end
+for the whole of the grace.
+"""
 
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread that lists or takes a snapshot may hold up the event loop: a tenth of Python's own interval, which
@@ -88,7 +94,11 @@ async def serve_data(
         )
         await stop.wait()
         await service.stop()
-        await server.stop(_GRACE_SECONDS)
+        ending = asyncio.ensure_future(server.stop(_GRACE_SECONDS))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(service.idle(), _GRACE_SECONDS)
+        await server.stop(_ANSWER_SECONDS)
+        await ending
     finally:
         if metrics is not None:
             await asyncio.to_thread(metrics.close)
@@ -124,6 +134,7 @@ def _options(limits: ServiceLimits) -> list[tuple[str, int]]:
 
 def _bind(server: grpc.aio.Server, serving: Serving) -> str:
     host, _ = split_address(serving.listen)
+    serving.tls_context()
     try:
         if serving.tls_certificate is not None and serving.tls_key is not None:
             pair = (serving.tls_key.read_bytes(), serving.tls_certificate.read_bytes())

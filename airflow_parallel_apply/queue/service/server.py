@@ -86,6 +86,10 @@ class Service:
         await self._health.enter_graceful_shutdown()
         self._stopping.set()
 
+    async def idle(self) -> None:
+        """Wait until no call of the queue is under way; that somebody watches the health is none."""
+        await self._handlers.idle()
+
     async def _claim(self, request: pb.ClaimRequest, context: Context) -> Message:
         limit = request.limit or 1
         self._limits.check_entries(max(limit, len(request.queues) + len(request.wake)))

@@ -47,6 +47,7 @@ class RouterProcess:
     """A router under way; `stop` drains it. `answerer`: makes what holds rows beside the log."""
 
     def __init__(self, serving: RouterServing, answerer: Callable[[ServedLogs], Answerer] | None = None) -> None:
+        serving.tls_context()
         self._serving = serving
         logs = ServedLogs(serving.logs)
         held = None if answerer is None else answerer(logs)

@@ -28,6 +28,7 @@ from airflow_parallel_apply.queue import (
     open_queue,
 )
 from airflow_parallel_apply.queue.client import QueueClient, calls
+from airflow_parallel_apply.queue.service import process
 from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.service import metrics
 from tests.support.queue_service import ServedQueue, ServiceProcess, until
@@ -101,6 +102,8 @@ def test_what_cannot_be_served_is_said_and_exits_with_1(tmp_path: Path) -> None:
             (["--listen", f"127.0.0.1:{port}"], "cannot listen on"),
             (["--listen", "nonsense"], "an address is host:port"),
             (["--token-file", str(tmp_path / "none")], "the token cannot be read"),
+            (["--tls-cert", __file__, "--tls-key", __file__], f"the certificate {__file__} with the key"),
+            (["--ready-file", str(tmp_path / "none" / "ready")], "the ready file cannot be written"),
             (["--data", "/proc/nowhere"], "cannot be opened"),
         ):
             done = subprocess.run(
@@ -190,6 +193,7 @@ def test_a_silent_connection_holds_up_neither_metrics_nor_the_end(
 ) -> None:
     # Nobody sends the silent ones away meanwhile.
     monkeypatch.setattr(metrics, "_CALL_SECONDS", 3600.0)
+    monkeypatch.setattr(process, "_GRACE_SECONDS", 3600.0)
     served = ServedQueue(
         tmp_path / "queue",
         listen="localhost:0",
@@ -200,8 +204,9 @@ def test_a_silent_connection_holds_up_neither_metrics_nor_the_end(
     port = int(served.ready["metrics_port"])
     trusting = ssl.create_default_context(cafile=certificate[0])
     with ExitStack() as silent:
-        for _ in range(3):
-            silent.enter_context(socket.create_connection(("localhost", port)))
+        for silent_at in (port, int(served.url.rpartition(":")[2])):
+            for _ in range(3):
+                silent.enter_context(socket.create_connection(("localhost", silent_at)))
         with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=trusting, timeout=120) as answer:
             assert b"queue_log_position" in answer.read()
         served.stop()

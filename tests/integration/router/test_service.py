@@ -181,6 +181,7 @@ def test_a_token_is_asked_for_and_tls_keeps_it_from_the_network(
         (("--logs", ".", "--listen", "0.0.0.0:0"), "needs TLS and a token"),
         (("--logs", ".", "--metrics", "0.0.0.0:0"), "needs TLS and a token"),
         (("--logs", ".", "--token-file", "/nowhere"), "the token cannot be read"),
+        (("--logs", ".", "--tls-cert", __file__, "--tls-key", __file__), f"the certificate {__file__} with the key"),
     ],
 )
 def test_serve_refuses_what_would_be_open_or_empty(arguments: tuple[str, ...], words: str) -> None:
