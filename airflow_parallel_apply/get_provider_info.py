@@ -138,6 +138,12 @@ def get_provider_info() -> dict[str, Any]:
                         "database of its name.",
                         "schema": {"type": "string", "default": "public"},
                     },
+                    "computed_alike": {
+                        "label": "Columns computed alike",
+                        "description": "Generated columns, schema.table.column with commas between them, of which "
+                        "you know that both sides compute the same values.",
+                        "schema": {"type": ["string", "null"]},
+                    },
                     "ssl_ca": {
                         "label": "Authority",
                         "description": "PEM file, on every worker, of the authority that signed the server's "

@@ -61,6 +61,7 @@ _SHARED: Final = {
     "tests/contract/test_ledger.py": "mariadb",
     "tests/contract/test_staging.py": "mariadb",
     "tests/integration/target_mariadb/test_check.py": "mariadb",
+    "tests/integration/target_mariadb/test_computed_columns.py": "mariadb",
     "tests/integration/target_mariadb/test_kills.py": "mariadb",
     "tests/integration/target_mariadb/test_rows.py": "mariadb",
     "tests/integration/target_mariadb/test_values.py": "mariadb",

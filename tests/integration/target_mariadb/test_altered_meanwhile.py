@@ -12,9 +12,9 @@ from airflow_parallel_apply.pipeline.target.mariadb import target as module
 from airflow_parallel_apply.router.plan import plan
 from tests.support.mariadb_rig import MariaDbRig
 
-TABLE = "CREATE TABLE t (id int PRIMARY KEY, v {text}, f double precision, at {time})"
-SOURCE = TABLE.format(text="text", time="timestamp")
-TARGET = TABLE.format(text="longtext", time="datetime(6)")
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, v {text}, f double precision, at {time}{computed})"
+SOURCE = TABLE.format(text="text", time="timestamp", computed=", n int GENERATED ALWAYS AS (id * 3) STORED")
+TARGET = TABLE.format(text="longtext", time="datetime(6)", computed="")
 ROW = "INSERT INTO t VALUES ({}, 'x', 0.123456789, '2026-01-01 00:00:00.123456')"
 
 
@@ -52,8 +52,10 @@ def before_commit(rig: MariaDbRig, monkeypatch: pytest.MonkeyPatch) -> Callable[
         ),
         ("ALTER TABLE t MODIFY f float", "is float here", "ALTER TABLE t MODIFY f double"),
         ("ALTER TABLE t MODIFY at datetime", "is datetime here", "ALTER TABLE t MODIFY at datetime(6)"),
+        ("ALTER TABLE t ENGINE = Aria", "t is Aria", "ALTER TABLE t ENGINE = InnoDB"),
+        ("ALTER TABLE t ADD n int AS (id * 2)", "column n is computed by both sides", "ALTER TABLE t DROP n"),
     ],
-    ids=["trigger", "float", "datetime"],
+    ids=["trigger", "float", "datetime", "engine", "computed"],
 )
 def test_a_table_that_is_altered_while_its_rows_are_staged_takes_none_of_them(
     rig: MariaDbRig, before_commit: Callable[[str], None], alters: str, says: str, undoes: str

@@ -123,20 +123,6 @@ def test_columns_that_are_one_name_at_the_target_are_refused(maria: MariaDbRig) 
     assert not found.fix
 
 
-def test_a_column_that_both_sides_compute_is_warned_of(maria: MariaDbRig) -> None:
-    generated = "n integer GENERATED ALWAYS AS (a * 2) STORED"
-    columns = f"(id integer PRIMARY KEY, a integer, {generated})"
-    maria.make([f"CREATE TABLE t {columns}"], [f"CREATE TABLE t {columns}"])
-    checked = check_pipeline(maria.rig.config, maria.rig.source, maria.rig.target)
-    assert not errors(checked.findings)
-    assert [found.column for found in checked.findings if "computed by both sides" in found.what] == ["n"]
-    maria.rig.prepare()
-    maria.rig.write("INSERT INTO t VALUES (1, 2)")
-    maria.rig.run()
-    maria.require_equal("SELECT id, a, n FROM t")
-    assert maria.rig.comparison().equal
-
-
 def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:
     maria.make(SOURCE, TARGET)
     maria.server.run("ALTER TABLE wide DROP COLUMN own", database="test")

@@ -19,12 +19,14 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 
 _PORT: Final = 3306
 _SCHEMA: Final = "public"
-_OPTIONS: Final = ("source_schema", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
+_OPTIONS: Final = ("source_schema", "computed_alike", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A parsed URL. `source_schema`: the one of which the tables lie in `database`."""
+    """A parsed URL. `source_schema`: the one of which the tables lie in `database`. `computed_alike`: columns, as
+    schema.table.column, that somebody says both sides compute alike.
+    """
 
     host: str
     port: int
@@ -32,6 +34,7 @@ class Address:
     password: str = field(repr=False)
     database: str
     source_schema: str
+    computed_alike: frozenset[str] = frozenset()
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = ""
@@ -88,5 +91,6 @@ def parse_address(url: str) -> Address:
         password=unquote(parts.password or ""),
         database=database,
         source_schema=options.pop("source_schema", _SCHEMA),
+        computed_alike=frozenset(name.strip() for name in options.pop("computed_alike", "").split(",")),
         **options,
     )

@@ -35,6 +35,15 @@ def notes(older: Relation, newer: Relation) -> tuple[str, ...]:
     )
 
 
+def recomputed(session: Session, older: Relation, newer: Relation) -> tuple[str, ...]:
+    """Columns that both sides compute, and the source otherwise than before. Errors: the driver's own."""
+    table = find_table(session, newer)
+    there = {column.name for column in table.unsent} if table is not None else set()
+    return tuple(
+        f"the source has column {name} as {text} by now" for name, text in newer.recomputed(older) if name in there
+    )
+
+
 def _changes(older: Relation, newer: Relation, there: set[str]) -> Iterator[str]:
     for change in compare_definitions(older, newer).changes:
         old, new = change.old, change.new

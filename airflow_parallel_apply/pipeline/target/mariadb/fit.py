@@ -8,13 +8,13 @@ from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.target.mariadb.guards import guard_findings
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import BYTES, TEXTS, Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable, find_table
 
-_VERSIONED: Final = "SYSTEM VERSIONED"
 _finding: Final = partial(new_finding, Side.TARGET)
 
 
@@ -58,18 +58,7 @@ def _missing(session: Session, relation: Relation) -> Finding:
 def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
     relation, name = table.relation, shown(table.database, table.name)
     where = relation.name
-    if table.engine == _VERSIONED:
-        yield _finding(
-            where,
-            f"{where} keeps its former rows at the target (system versioning), which then are in its unique indexes",
-            f"ALTER TABLE {name} DROP SYSTEM VERSIONING",
-        )
-    elif table.engine.lower() != "innodb":
-        yield _finding(
-            where,
-            f"{where} is {table.engine} at the target: rows and positions would not be committed together",
-            *((f"ALTER TABLE {name} ENGINE = InnoDB",) if table.engine not in ("VIEW", "SYSTEM VIEW") else ()),
-        )
+    yield from guard_findings(session, table)
     if called := list(_called_otherwise(table, name)):
         yield from called
         return
@@ -82,11 +71,9 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
             form_of(column, found)
         except Refused as error:
             yield _unfit(where, column, found, error, name)
-    sent = {column.name for column in relation.columns}
+    known = {column.name for column in relation.columns} | {column.name for column in table.unsent}
     for found in table.columns.values():
-        if found.name in relation.unsent_computed:
-            yield _computed(where, found, name)
-        elif found.name not in sent and not (found.is_nullable or found.has_default or found.is_generated):
+        if found.name not in known and not (found.is_nullable or found.has_default or found.is_generated):
             change = f"ALTER COLUMN {shown(found.name)} SET DEFAULT …"
             yield _about(
                 where, found.name, "has neither a default nor NULL, and the source sends no value", change, name
@@ -102,23 +89,6 @@ def _table_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
             f"{where} has no unique index over its key ({', '.join(table.key_names)}) at the target",
             f"ALTER TABLE {name} ADD UNIQUE ({listed})",
         )
-    yield from trigger_findings(session, table)
-
-
-def _computed(where: str, found: TargetColumn, name: str) -> Finding:
-    """A column that the source computes, and does not send."""
-    if not found.is_generated:
-        what = "is computed by the source, which does not send it: it would be empty here"
-        note = "Or drop it, and make it anew GENERATED ALWAYS AS (…), in this server's words."
-        return replace(_about(where, found.name, what, f"DROP COLUMN {shown(found.name)}", name), note=note)
-    return Finding(
-        severity=Severity.WARNING,
-        side=Side.TARGET,
-        where=where,
-        column=found.name,
-        what=f"{where}: column {found.name} is computed by both sides, perhaps by another expression",
-        note="`parallel-apply compare` shows it.",
-    )
 
 
 def _hashed(table: TargetTable, name: str) -> Iterator[Finding]:
@@ -183,22 +153,6 @@ def _unfit(where: str, column: Column, found: TargetColumn, error: Refused, name
     return _about(where, column.name, str(error), change, name)
 
 
-def trigger_findings(session: Session, table: TargetTable) -> Iterator[Finding]:
-    """Find the triggers of a table, each with the statement that drops it. Errors: the driver's own."""
-    triggers = session.rows(
-        "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
-        " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s",
-        [table.database, table.name],
-    )
-    for (trigger,) in triggers:
-        yield _finding(
-            table.relation.name,
-            f"trigger {trigger} acts on rows of {table.relation.name} that are applied at the target",
-            f"DROP TRIGGER {shown(table.database, trigger)}",
-            note="The source's own trigger has acted already.",
-        )
-
-
 def _about(where: str, column: str, what: str, change: str, name: str) -> Finding:
     found = _finding(where, f"{where}: column {column} {what}", f"ALTER TABLE {name} {change}")
-    return replace(found, column=column, severity=Severity.ERROR)
+    return replace(found, column=column)

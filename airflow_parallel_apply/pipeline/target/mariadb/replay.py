@@ -15,13 +15,14 @@ from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import Form
 from airflow_parallel_apply.pipeline.target.mariadb.multiset import missing_row
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quoted
 from airflow_parallel_apply.pipeline.target.mariadb.same_row import same_row
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.table_load import forms_of
-from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable, describe_table
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.relations import Relations
 
 _COLUMNS: Final = ("seqno", "relation_id", "operation", "values", "unsent", "old_key")
@@ -35,11 +36,6 @@ class Replayer:
         self._relations = relations
         self._tables: dict[int, _Writer] = {}
 
-    @property
-    def written(self) -> dict[int, Relation]:
-        """The definitions of the tables that were written to, by their ids."""
-        return {relation_id: writer.relation for relation_id, writer in self._tables.items()}
-
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Rows in (seqno, fragno) order. Errors: `TargetError` that names table, seqno and key; the driver's own where
         the server cannot be reached.
@@ -51,7 +47,7 @@ class Replayer:
             if not operation.is_row:
                 raise LogError(f"operation {letter} among the rows to replay", seqno=seqno)
             if relation_id not in self._tables:
-                table = describe_table(self._session, self._relations(relation_id))
+                table = hold_table(self._session, self._relations(relation_id))
                 self._tables[relation_id] = _Writer(self._session, table)
             self._tables[relation_id].write(
                 operation, seqno, values_of(values), unsent or "", None if old_key is None else values_of(old_key)

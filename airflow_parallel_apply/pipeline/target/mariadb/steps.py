@@ -6,41 +6,34 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
+from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.finding import errors, sentence
 from airflow_parallel_apply.pipeline.target.mariadb import by_hand
-from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits, trigger_findings
+from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
+from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
 from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_parts
 from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.table_load import forms_of
-from airflow_parallel_apply.pipeline.target.mariadb.tables import describe_table
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
-    """Errors: `PlanError` for what this target cannot do; as `merge_parts`, `Replayer.run`."""
-    written: dict[int, Relation] = {}
+    """Errors: `PlanError` for what this target cannot do; as `hold_table`, `merge_parts`, `Replayer.run`."""
     for step in steps:
         match step:
             case Merge(staged):
-                written |= {table.relation_id: relations(table.relation_id) for table in staged.tables}
-                parts = [
-                    Part(table=describe_table(session, relations(table.relation_id)), staged=table)
-                    for table in staged.tables
-                ]
-                merge_parts(session, parts)
+                merge_parts(session, [_part(session, relations, table) for table in staged.tables])
             case Truncate():
                 # The server's own TRUNCATE is a definition: it would commit what is under way.
                 for relation_id in step.relation_ids:
-                    session.execute(f"DELETE FROM {describe_table(session, relations(relation_id)).quoted}")
+                    session.execute(f"DELETE FROM {hold_table(session, relations(relation_id)).quoted}")
             case Replay(rows):
-                replayer = Replayer(session, relations)
-                replayer.run(rows())
-                written |= replayer.written
+                Replayer(session, relations).run(rows())
             case Redefine():
                 _require_followed(session, relations, step)
             case Statement():
@@ -50,31 +43,28 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
                 )
             case _:
                 assert_never(step)
-    for relation in written.values():
-        _require_unaltered(session, relation)
 
 
-def _require_unaltered(session: Session, relation: Relation) -> None:
-    """Require a table to be as it was when its rows were staged: since this transaction wrote to it, nobody can alter
-    it, and a value that it does not hold may have been stored otherwise. Errors: `TargetError`; the driver's own.
-    """
-    table = describe_table(session, relation)
+def _part(session: Session, relations: Relations, staged: StagedTable) -> Part:
+    table = hold_table(session, relations(staged.relation_id))
+    # Staging has the types of then: a value that does not fit those of now may be stored otherwise.
     forms_of(table)
-    for found in trigger_findings(session, table):
-        raise TargetError(found.what, table=relation.name, hint=_sentences(*(f"Run {one}" for one in found.fix)))
+    return Part(table=table, staged=staged)
 
 
 def _require_followed(session: Session, relations: Relations, step: Redefine) -> None:
     """Go on under a newer definition where somebody has changed the target by hand, as ddl=skip says."""
     old, new = relations(step.older_id), relations(step.newer_id)
     redefinition = compare_definitions(old, new)
-    if step.ddl is not DdlPolicy.SKIP and (redefinition.changes or redefinition.uncertain):
+    recomputed = by_hand.recomputed(session, old, new)
+    if step.ddl is not DdlPolicy.SKIP and (redefinition.changes or redefinition.uncertain or recomputed):
         raise PlanError(
             "the table's definition changed at the source, and the target cannot follow by itself",
             table=new.name,
             hint=_sentences(
                 f"Change the target's table by hand, and run once with ddl=skip{_until(step)}",
                 *_left(session, old, new),
+                *recomputed,
             ),
         )
     found = errors(misfits(session, new))

@@ -27,6 +27,8 @@ class TargetColumn:
     is_nullable: bool
     has_default: bool
     is_generated: bool
+    expression: str = ""
+    """By which it is generated, in the server's words."""
     is_numbered: bool = False
     """AUTO_INCREMENT: NULL becomes a number."""
     is_touched: bool = False
@@ -76,6 +78,13 @@ class TargetTable:
         """Columns of unique indexes that are not over the key: a row that another one's value takes is in its way."""
         key = set(self.key_names)
         return frozenset(name for columns in self.unique_keys if set(columns) != key for name in columns)
+
+    @property
+    def unsent(self) -> tuple[TargetColumn, ...]:
+        """Columns that the source has, too, and computes, and does not send."""
+        sent = {column.name.lower() for column in self.relation.columns}
+        unsent = {name.lower() for name in self.relation.unsent_computed} - sent
+        return tuple(column for column in self.columns.values() if column.name.lower() in unsent)
 
     @property
     def has_others(self) -> bool:
@@ -154,12 +163,26 @@ def _columns(session: Session, place: Sequence[str]) -> list[TargetColumn]:
             is_nullable=nullable == "YES",
             has_default=default is not None or "AUTO_INCREMENT" in extra,
             is_generated="GENERATED" in extra or "PERSISTENT" in extra,
+            expression=expression or "",
             is_numbered="AUTO_INCREMENT" in extra,
             is_touched="ON UPDATE" in extra,
         )
-        for name, word, full, charset, collation, precision, scale, fraction, nullable, default, extra in session.rows(
+        for (
+            name,
+            word,
+            full,
+            charset,
+            collation,
+            precision,
+            scale,
+            fraction,
+            nullable,
+            default,
+            expression,
+            extra,
+        ) in session.rows(
             "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, NUMERIC_PRECISION,"
-            " NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE, COLUMN_DEFAULT, UPPER(EXTRA)"
+            " NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE, COLUMN_DEFAULT, GENERATION_EXPRESSION, UPPER(EXTRA)"
             " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
             place,
         )
