@@ -74,7 +74,22 @@ def fence(address: KafkaAddress, ids: Iterable[str]) -> dict[str, Any]:
         return dict(zip(names, pool.map(lambda name: _initialized(address, name), names), strict=True))
 
 
+@lru_cache(maxsize=1)
+def _producer() -> Any:
+    """The type of our producers. `undelivered`: the first message that no broker took, behind its error; the number of
+    such messages is all that a commit tells.
+    """
+    return type("Producer", (library().Producer,), {"__slots__": ("undelivered",)})
+
+
 def _initialized(address: KafkaAddress, transactional_id: str) -> Any:
+    undelivered: list[tuple[Any, Any]] = []
+
+    def hear(error: Any, message: Any) -> None:
+        # Calls nothing: of a producer that was fenced the library has set its exception by now.
+        if not undelivered:
+            undelivered[:] = [(error, message)]
+
     options = {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": TRANSACTION_MS,
@@ -82,8 +97,11 @@ def _initialized(address: KafkaAddress, transactional_id: str) -> Any:
         "linger.ms": 5,
         "compression.type": "lz4",
         "queue.buffering.max.messages": 1_000_000,
+        "delivery.report.only.error": True,
+        "on_delivery": hear,
     }
-    producer = library().Producer({**options, **address.client_options}, logger=_logger)
+    producer = _producer()({**options, **address.client_options}, logger=_logger)
+    producer.undelivered = undelivered
     producer.init_transactions(PATIENCE_SECONDS)
     return producer
 

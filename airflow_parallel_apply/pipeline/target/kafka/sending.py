@@ -62,7 +62,14 @@ def finished(producer: Any) -> None:
         elif time.monotonic() - since > PATIENCE_SECONDS:
             raise Unavailable(f"{still} messages are not taken by the brokers", op="commit", hint=AWAY)
         left = still
-    producer.commit_transaction(PATIENCE_SECONDS)
+    kafka = library()
+    try:
+        producer.commit_transaction(PATIENCE_SECONDS)
+    except kafka.KafkaException as error:
+        if error.args[0].code() != kafka.KafkaError._INCONSISTENT or not producer.undelivered:
+            raise
+        reason, message = producer.undelivered[0]
+        raise kafka.KafkaException(kafka.KafkaError(reason.code(), f"{message.topic()}: {reason.str()}")) from error
 
 
 class Sender:
