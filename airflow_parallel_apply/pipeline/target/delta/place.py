@@ -86,10 +86,14 @@ def lake_of(url: str) -> Lake:
     if feed not in ("true", "false"):
         raise _wrong(f"feed={feed} is neither true nor false")
     is_feed = feed == "true"
+    # delta-rs undoes such escapes once more, and then writes elsewhere than it reads.
+    path = parts.path if protocol == _S3 else unquote(parts.path)
+    if unquote(path) != path:
+        raise _wrong(f"a directory's name may have no %, as {path} has one before two digits")
     if protocol in ("", "file"):
         if parts.netloc or not parts.path.strip("/") or given:
             raise _wrong(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path} names no directory")
-        return Lake(str(Path(unquote(parts.path))), is_feed=is_feed)
+        return Lake(str(Path(path)), is_feed=is_feed)
     if protocol != _S3:
         raise _wrong(f"{protocol}:// is not usable")
     unknown = given.keys() - _OPTIONS.keys()
