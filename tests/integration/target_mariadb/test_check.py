@@ -123,6 +123,21 @@ def test_columns_that_are_one_name_at_the_target_are_refused(maria: MariaDbRig) 
     assert not found.fix
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        'CREATE TABLE t (id integer PRIMARY KEY, "v " text)',
+        pytest.param('CREATE TABLE "t " (id integer PRIMARY KEY)', marks=pytest.mark.long),
+        pytest.param('CREATE TABLE t (id integer PRIMARY KEY, "😀" text)', marks=pytest.mark.long),
+    ],
+)
+def test_names_that_the_target_cannot_have_are_told_as_such(maria: MariaDbRig, source: str) -> None:
+    maria.make([source], [])
+    (found,) = _errors(maria)
+    assert "names that end in a blank" in found.what
+    assert not found.fix
+
+
 def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:
     maria.make(SOURCE, TARGET)
     maria.server.run("ALTER TABLE wide DROP COLUMN own", database="test")

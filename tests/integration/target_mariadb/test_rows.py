@@ -229,3 +229,18 @@ def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) 
     maria.require_equal("SELECT id, u, v FROM t")
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def test_a_row_that_no_partition_takes_is_told_with_its_table_and_what_leads_on(maria: MariaDbRig) -> None:
+    maria.make(
+        ["CREATE TABLE t (id int PRIMARY KEY)"],
+        ["CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10))"],
+    )
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t VALUES (1), (20)")
+    with pytest.raises(ParallelApplyError, match=r"no partition for value 20.*table public\.t") as refused:
+        maria.rig.run("one")
+    assert "ADD PARTITION" in str(refused.value)
+    maria.server.run("ALTER TABLE t ADD PARTITION (PARTITION q VALUES LESS THAN MAXVALUE)", database="test")
+    maria.rig.run("one")
+    assert maria.rig.comparison().equal

@@ -15,14 +15,17 @@ from airflow_parallel_apply.pipeline.errors import (
     Deadlock,
     ParallelApplyError,
     RetryableError,
+    StagingLost,
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 
 CONSTRAINT_FAILED: Final = 4025
 _CONNECTION_KILLED: Final = 1927
 _STATEMENT_TIMEOUT: Final = 1969
 _READ_ONLY: Final = 1836
+_NO_PARTITION: Final = 1526
 
 _UNAVAILABLE: Final = frozenset(
     {
@@ -71,6 +74,7 @@ _HINTS: Final = {
     "this one (SUPER before MariaDB 10.5), or end them.",
     ER.LOCK_WAIT_TIMEOUT: "Another session holds locks on the rows or on the table.",
     ER.BAD_NULL_ERROR: "The target demands a value that the source has none for: make the column nullable.",
+    _NO_PARTITION: "Add a partition that takes the value: ALTER TABLE … ADD PARTITION (PARTITION … VALUES …).",
     ER.NO_SUCH_TABLE: "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for it.",
     ER.BAD_FIELD_ERROR: "Add the column to the target's table.",
     _READ_ONLY: _PRIMARY,
@@ -86,13 +90,15 @@ _QUOTED: Final = (
 _COLUMN: Final = re.compile(r"for column (?:`(?:[^`]|``)*`\.)*[`'](?P<column>.+?)[`'](?: at row (?P<row>\d+))?$")
 
 
-def translate(error: pymysql.MySQLError, *, op: str, table: str | None = None) -> ParallelApplyError:
+def translate(error: pymysql.MySQLError, *, op: str | None = None, table: str | None = None) -> ParallelApplyError:
     """The error to raise instead; neither a password nor a row's value is in its message."""
     code = code_of(error)
     text, values = wording(str(error.args[1]) if len(error.args) > 1 else str(error))
     hint = _HINTS.get(code)
     if code == ER.OPTION_PREVENTS_STATEMENT and "read-only" in text:
         hint = _PRIMARY
+    if code == ER.NO_SUCH_TABLE and f"{DATABASE}.s_" in text:
+        return StagingLost("a staging table is gone", op=op, hint="The unit is staged again.")
     if code in _UNAVAILABLE or isinstance(error, pymysql.InterfaceError):
         return Unavailable(f"cannot reach the target: {text}", op=op, hint="Is the server up, and reachable here?")
     if code in _LOGIN:

@@ -20,8 +20,11 @@ _finding: Final = partial(new_finding, Side.TARGET)
 
 def misfits(session: Session, relation: Relation) -> list[Finding]:
     """Find what keeps a table from taking the rows of a definition. Errors: the driver's own."""
-    table = find_table(session, relation)
-    found = [_missing(session, relation)] if table is None else [*_table_findings(session, table)]
+    if impossible := _impossible_names(session, relation):
+        found = [_unnamed(relation, impossible)]
+    else:
+        table = find_table(session, relation)
+        found = [_missing(session, relation)] if table is None else [*_table_findings(session, table)]
     return [replace(one, is_table=True) for one in found]
 
 
@@ -36,6 +39,21 @@ def creation(session: Session, relation: Relation) -> str:
         lines.append(f"PRIMARY KEY ({', '.join(shown(key) for key in keys)})")
     place = shown(*session.address.place(relation))
     return f"CREATE TABLE {place} ({', '.join(lines)}) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
+
+
+def _impossible_names(session: Session, relation: Relation) -> list[str]:
+    """Names that no object of the server can have."""
+    names = (*session.address.place(relation), *(column.name for column in relation.columns))
+    return [name for name in names if name.endswith(" ") or max(name) > "\uffff"]
+
+
+def _unnamed(relation: Relation, names: list[str]) -> Finding:
+    return _finding(
+        relation.name,
+        f"{relation.name} has names that end in a blank, or have a character above U+FFFF, as none may at the target: "
+        f"{', '.join(map(repr, names))}",
+        note="Rename them at the source, or exclude the table.",
+    )
 
 
 def _twins(relation: Relation) -> Finding:

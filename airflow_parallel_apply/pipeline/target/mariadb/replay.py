@@ -9,12 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pymysql
 
-from airflow_parallel_apply.pipeline.errors import LogError, TargetError
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
-from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import Form
 from airflow_parallel_apply.pipeline.target.mariadb.multiset import missing_row
@@ -79,11 +77,8 @@ class _Writer:
         key = old_key if operation is Operation.KEY_ARRIVED and old_key is not None else [values[at] for at in places]
         try:
             count = self._run(operation, values, unsent, places, key)
-        except pymysql.MySQLError as error:
-            found = translate(error, op="replay", table=self.relation.name)
-            found.message += self._told(key)
-            raise found.at(seqno=seqno) from error
-        except TargetError as error:
+        except ParallelApplyError as error:
+            error.op = "replay"
             error.message += self._told(key)
             error.at(seqno=seqno)
             raise

@@ -85,9 +85,12 @@ class Session:
 
     def exactly(self, statement: str, values: Sequence[object] = (), *, table: str) -> int:
         """Run a statement that stores values, and return how many rows it found. The server warns of what it does not
-        store as it is, and goes on. Errors: `TargetError` for a warning; the driver's own.
+        store as it is, and goes on. Errors: the pipeline's, which name the table; `TargetError` for a warning.
         """
-        cursor = self.execute(statement, values)
+        try:
+            cursor = self.execute(statement, values)
+        except pymysql.MySQLError as error:
+            raise translate(error, table=table) from error
         count: int = cursor.rowcount
         for warning in self.warnings() if cursor.warning_count else ():
             text, value = wording(warning)

@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import pymysql
-
-from airflow_parallel_apply.pipeline.errors import StagingLost
-from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of
 from airflow_parallel_apply.pipeline.target.mariadb.naming import (
     DATABASE,
     StagingOwner,
@@ -89,10 +85,3 @@ def foreign_to(channel: int | None, token: str, from_group: int | None = None) -
         return owner.claim != claim and (channel is None or owner.channel in (None, channel))
 
     return is_foreign
-
-
-def staging_lost(error: pymysql.MySQLError) -> StagingLost | None:
-    """The error of a statement that finds its staging table no longer; None of any other."""
-    if code_of(error) != pymysql.constants.ER.NO_SUCH_TABLE or f"{DATABASE}.s_" not in str(error):
-        return None
-    return StagingLost("a staging table is gone", hint="The unit is staged again.")

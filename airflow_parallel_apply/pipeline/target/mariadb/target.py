@@ -37,7 +37,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.positions import (
 )
 from airflow_parallel_apply.pipeline.target.mariadb.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.staging import drop_foreign_staging, drop_staging, staging_lost
+from airflow_parallel_apply.pipeline.target.mariadb.staging import drop_foreign_staging, drop_staging
 from airflow_parallel_apply.pipeline.target.mariadb.steps import run_steps
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
@@ -171,8 +171,6 @@ class MariaDbTarget:
                     return
                 if isinstance(error, MissingRows):
                     raise explain_missing(self._session, error) from error
-                if isinstance(error, pymysql.MySQLError) and (found := staging_lost(error)) is not None:
-                    raise found from error
                 raise
 
     def _is_done_by_another(self, unit: Unit) -> bool:
