@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.check.check import check_pipeline
@@ -107,6 +109,23 @@ def test_a_column_made_by_hand_without_its_fill_stops_the_run_until_it_has_it(ri
 def test_a_column_that_the_target_had_with_another_type_holds_the_sources_values_in_older_rows(rig: Rig) -> None:
     execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c integer DEFAULT 7, ADD COLUMN d integer")
     rig.write("ALTER TABLE t ADD COLUMN c text, ADD COLUMN d text DEFAULT '5'", "INSERT INTO t (id) VALUES (21)")
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize(
+    ("there", "here"), [("varchar(9)", "timestamptz DEFAULT '2024-02-29'"), ("integer DEFAULT 7", "text DEFAULT 'x'")]
+)
+def test_a_column_whose_type_at_the_target_does_not_hold_what_older_rows_have_goes_on_with_the_printed_command(
+    rig: Rig, there: str, here: str
+) -> None:
+    execute(rig.target_dsn, f"ALTER TABLE t ADD COLUMN c {there}")
+    rig.write(f"ALTER TABLE t ADD COLUMN c {here}", "INSERT INTO t (id) VALUES (21)")
+    with pytest.raises(FatalError) as stopped:
+        rig.run()
+    command = re.search(r"the source's \((ALTER TABLE .*)\), then run again", str(stopped.value))
+    assert command is not None, stopped.value
+    execute(rig.target_dsn, command[1])
     rig.run()
     assert_equal(rig)
 

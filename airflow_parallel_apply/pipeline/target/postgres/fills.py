@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
@@ -34,6 +35,27 @@ def filling(connection: Connection, relation: Relation, column: Column, found_ty
     if found is None or not found[0]:
         return None
     return sql.SQL("UPDATE {} SET {} = {} WHERE {}").format(table, name, stored, others)
+
+
+def retyping_to_fill(
+    connection: Connection, relation: Relation, column: Column, found_type: str
+) -> sql.Composed | None:
+    """The statement that gives the column the source's type, and all rows its known fill; None where `found_type`, its
+    own one, prints the fill as the source does. It has no default behind it: rows come with their values.
+    """
+    if found_type == column.type_name or column.fill == "NULL":
+        return None
+    name, fill = sql.Identifier(column.name), sql.SQL(f"{column.fill}::{column.type_name}")
+    kept = sql.SQL('SELECT concat(concat({0})::{1}) = concat({0}) COLLATE "C"').format(fill, sql.SQL(found_type))
+    try:
+        with connection.transaction():
+            found = connection.execute(kept).fetchone()
+    except psycopg.DataError:
+        found = None
+    if found is not None and found[0]:
+        return None
+    alter = sql.SQL("ALTER TABLE {0} ALTER COLUMN {1} DROP DEFAULT, ALTER COLUMN {1} TYPE {2} USING {3}")
+    return alter.format(sql.Identifier(relation.schema, relation.table), name, sql.SQL(column.type_name), fill)
 
 
 def _own_rows(connection: Connection, relation: Relation) -> sql.Composed:

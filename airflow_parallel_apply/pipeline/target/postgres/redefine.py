@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
-from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows
+from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows, retyping_to_fill
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
@@ -159,9 +159,11 @@ def _require_values(
         return
     statement = filling(connection, relation, column, found.type_name)
     if statement is not None:
-        alteration = _Alteration(column.name, f"{what} and holds {column.fill} in older rows", (statement,))
-        _alter(connection, relation, alteration, ddl)
-        if filling(connection, relation, column, found.type_name) is not None:
+        retype = retyping_to_fill(connection, relation, column, found.type_name)
+        alteration = _Alteration(column.name, f"{what} and holds {column.fill} in older rows", (retype or statement,))
+        if retype is None:
+            _alter(connection, relation, alteration, ddl)
+        if retype is not None or filling(connection, relation, column, found.type_name) is not None:
             raise _left(connection, relation, alteration)
 
 
@@ -266,7 +268,9 @@ def _computations(
 ) -> Iterator[_Alteration]:
     for name, definition in new.newly_computed(old):
         if name not in columns:
-            yield _computing(new, name, as_taken(definition, connection.info.server_version))
+            taken = sql.SQL(as_taken(definition, connection.info.server_version))
+            add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), taken)
+            yield _Alteration(name, "was added as a computed one", (_altering(new) + add,))
     for name, _ in new.recomputed(old):
         if name in columns and not columns[name].generated:
             # What it holds in older rows is for a copy to tell.
@@ -289,11 +293,6 @@ def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> _Alt
         is_certain=is_stored,
         owner=found.owner,
     )
-
-
-def _computing(relation: Relation, name: str, definition: str) -> _Alteration:
-    add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(definition))
-    return _Alteration(name, "was added as a computed one", (_altering(relation) + add,))
 
 
 def _recomputing(connection: Connection, column: Computed) -> _Alteration:
