@@ -94,7 +94,9 @@ def pass_over(
         for relation, copy in copied:
             latest = writer.latest_relation(relation.schema, relation.table)
             if captured_offset > copy.offset and latest is not None and not latest.is_as(relation):
-                raise SourceChanged("a table was redefined since", op="recopy", table=relation.name)
+                raise SourceChanged(
+                    "a table was redefined since", op="recopy", table=relation.name, hint="Run it again."
+                )
             # Changes behind the copy follow this definition, not the one before, which may have been refused.
             writer.define(relation)
         passed_over = [

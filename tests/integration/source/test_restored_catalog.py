@@ -11,10 +11,10 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from tests.integration.source.conftest import Scene
 from tests.integration.source.test_source_goes_back import bring_back, captured, close, go_back, insert, keep, server
-from tests.support.rig import Rig
+from tests.support.rig import Rig, execute
 from tests.support.variants import variants
 
 __all__ = ["captured", "server"]
@@ -73,29 +73,57 @@ def test_a_change_of_the_catalog_that_was_lost_is_missed(
     close(captured)
 
 
-@pytest.mark.long
-def test_an_alteration_that_was_copied_and_lost_is_missed(
-    server: PostgresServer, target_dsn: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def rig(server: PostgresServer, target_dsn: str, tmp_path: Path) -> Rig:
+    """A pipeline of one table with a row."""
     patterns = TablePatterns(include=("public.*",))
     config = PipelineConfig(
         pipeline="p", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=1, lanes=1, tables=patterns
     )
-    rig = Rig(config=config, source_dsn=server.dsn(), target_dsn=target_dsn)
-    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    rig.prepare()
-    rig.write("INSERT INTO t VALUES (1, 'a')")
-    rig.run()
+    made = Rig(config=config, source_dsn=server.dsn(), target_dsn=target_dsn)
+    made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    made.prepare()
+    made.write("INSERT INTO t VALUES (1, 'a')")
+    made.run()
+    return made
+
+
+def recopy(rig: Rig) -> None:
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+
+
+@pytest.mark.long
+def test_an_alteration_that_was_copied_and_lost_is_missed(server: PostgresServer, rig: Rig, tmp_path: Path) -> None:
     kept = keep(server, tmp_path)
     rig.write(EACH_ROW_REWRITTEN)
     with pytest.raises(SourceError, match="rewritten"):
         rig.run()
-    recopy_tables(config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+    recopy(rig)
     rig.run()
     bring_back(server, kept)
     rig.write("SELECT pg_switch_wal()", EACH_ROW_REWRITTEN.replace("!", "?"))
     with pytest.raises(SourceError, match=r"restored from an older copy"):
         rig.run()
+
+
+def test_a_table_is_copied_anew_once_the_source_is_past_what_it_lost_of_others(
+    server: PostgresServer, rig: Rig, tmp_path: Path
+) -> None:
+    rig.write("CREATE SCHEMA far", "CREATE TABLE far.t (v text)")
+    rig.run()
+    kept = keep(server, tmp_path)
+    rig.write("INSERT INTO far.t SELECT repeat('x', 1000) FROM generate_series(1, 300)")
+    rig.run()
+    bring_back(server, kept)
+    rig.write("ALTER TABLE t ADD COLUMN w integer")
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN w integer")
+    with pytest.raises(Unavailable, match=r"source's WAL ends at .*SELECT pg_switch_wal\(\)"):
+        recopy(rig)
+    rig.write("SELECT pg_switch_wal()", "SELECT pg_switch_wal()")
+    recopy(rig)
+    rig.write("INSERT INTO t VALUES (2, 'b', 3)")
+    rig.run()
+    assert rig.comparison().equal
 
 
 def test_a_mark_is_written_for_a_change_only(captured: Scene) -> None:

@@ -181,7 +181,9 @@ class Recopying:
                 f"pipeline {self._config.pipeline} has no stream yet at the source {self._session.place}",
                 "Its first run copies its tables.",
             )
-        return self._mine.known_log(server, record)
+        log = self._mine.known_log(server, record)
+        self._mine.slot.reached_lsn(log.state().place, op="recopy")
+        return log
 
     def _find(self) -> tuple[SourceTable, ...]:
         there: dict[str, list[SourceTable]] = {}

@@ -226,6 +226,23 @@ class Slot:
         if may is not None and may[0]:
             connection.execute("SELECT pg_log_standby_snapshot()")
 
+    def reached_lsn(self, log: LogPlace, *, op: str) -> int:
+        """The flushed LSN, which has come to where the log has read. Errors: `Unavailable` below that, `SourceError` if
+        the source lacks what the log has.
+        """
+        flushed = self.flushed_lsn()
+        if flushed < log.captured_offset:
+            self.has_changes(log)
+            raise Unavailable(
+                f"the source's WAL ends at {lsn_text(flushed)}, and the log had read it up to "
+                f"{lsn_text(log.captured_offset)}: the source was restored, or replaced by a server that was behind. "
+                "It still has the last transaction that the log has of it",
+                op=op,
+                hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source "
+                "helps an idle one.",
+            )
+        return flushed
+
     def flushed_lsn(self) -> int:
         """Up to where the server's WAL is on disk, which is as far as a slot can be read."""
         found = self._session.catalog().execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint").fetchone()

@@ -128,17 +128,7 @@ class PostgresSource:
             return self._reach(log, self._slot.checked(lambda: log), until)
 
     def _reach(self, log: LogPlace, slot: SlotState, until: Offset) -> Offset:
-        flushed = self._slot.flushed_lsn()
-        if flushed < log.captured_offset:
-            self._slot.has_changes(log)
-            raise Unavailable(
-                f"the source's WAL ends at {lsn_text(flushed)}, and the log had read it up to "
-                f"{lsn_text(log.captured_offset)}: the source was restored, or replaced by a server that was behind. "
-                "It still has the last transaction that the log has of it",
-                op="capture",
-                hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source "
-                "helps an idle one.",
-            )
+        flushed = self._slot.reached_lsn(log, op="capture")
         if flushed < until:
             raise SourceError(
                 f"the source's WAL ends below {lsn_text(until)}, which this run is to reach",
