@@ -118,9 +118,9 @@ class Connections:
         except psycopg.OperationalError as error:
             if refuses_login(str(error)):
                 raise QueueMisconfigured(
-                    f"the queue's database refuses the login: {_line(error)}. Hint: {LOGIN_HINT}"
+                    f"the queue's database refuses the login: {line(error)}. Hint: {LOGIN_HINT}"
                 ) from error
-            raise QueueUnavailable(f"the queue's database cannot be reached: {_line(error)}") from error
+            raise QueueUnavailable(f"the queue's database cannot be reached: {line(error)}") from error
         try:
             # A value comes as its text, which `rows.to_task` reads in a third of the calls.
             connection.adapters.register_loader("json", TextLoader)
@@ -143,7 +143,7 @@ class Connections:
             return translated(error, self._statements.schema)
         if connection.closed:
             self._drop_idle()
-            return QueueUnavailable(f"the connection to the queue's database was lost: {_line(error)}")
+            return QueueUnavailable(f"the connection to the queue's database was lost: {line(error)}")
         return translated(error, self._statements.schema)
 
 
@@ -193,18 +193,19 @@ def translated(error: psycopg.Error, schema: str) -> QueueError:
         return QueueMisconfigured(f"schema {schema} has no queue tables. Hint: {_MIGRATE_HINT}")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return QueueMisconfigured(
-            f"the queue's user lacks a privilege: {_line(error)}. Hint: Grant it the schema {schema} and its tables."
+            f"the queue's user lacks a privilege: {line(error)}. Hint: Grant it the schema {schema} and its tables."
         )
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
         return QueueUnavailable(
-            f"the queue's database takes no writes: {_line(error)}. Hint: A standby answers here: name the primary, or "
+            f"the queue's database takes no writes: {line(error)}. Hint: A standby answers here: name the primary, or "
             "all servers, host=a,b with target_session_attrs=read-write."
         )
     if isinstance(error, psycopg.OperationalError):
-        return QueueUnavailable(f"the queue's database cannot do this now: {_line(error)}")
-    return QueueError(f"the queue's database refused a statement: {_line(error)}")
+        return QueueUnavailable(f"the queue's database cannot do this now: {line(error)}")
+    return QueueError(f"the queue's database refused a statement: {line(error)}")
 
 
-def _line(error: psycopg.Error) -> str:
+def line(error: psycopg.Error) -> str:
+    """The first line of what the database says."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -7,9 +7,12 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.raising import event_trigger_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
 from airflow_parallel_apply.queue.postgres.connections import (
     conninfo,
+    line,
     prepare_session,
     require_own_session,
     translated,
@@ -29,7 +32,17 @@ def migrate(dsn: str, schema: str = DEFAULT_SCHEMA) -> tuple[str, ...]:
         with psycopg.connect(conninfo(dsn), autocommit=True) as connection:
             prepare_session(connection)
             require_own_session(connection, conninfo(dsn))
-            return (*_create_schema(connection, schema), *_upgrade(connection, statements))
+            try:
+                return (*_create_schema(connection, schema), *_upgrade(connection, statements))
+            except psycopg.Error as error:
+                trigger = None if connection.closed else event_trigger_of(connection, error)
+                if trigger is None:
+                    raise
+                raise QueueMisconfigured(
+                    f"the event trigger {trigger} of the queue's database refuses its tables: {line(error)}. Hint: Let "
+                    f"it pass over the schema {schema}. Or run ALTER EVENT TRIGGER {quoted(trigger)} DISABLE there; "
+                    "then run again."
+                ) from error
     except psycopg.Error as error:
         raise translated(error, schema) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -48,6 +49,20 @@ def test_tables_of_another_version_are_refused(target_dsn: str) -> None:
         connection.execute("INSERT INTO parallel_apply.queue_version (version) VALUES (99)")
     with pytest.raises(QueueMisconfigured, match="version 99"):
         PostgresQueue(target_dsn).queue_stats()
+
+
+def test_an_event_trigger_that_refuses_the_tables_is_named_with_what_leads_on(target_dsn: str) -> None:
+    with psycopg.connect(target_dsn, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no DDL here'; END$$"
+        )
+        connection.execute('CREATE EVENT TRIGGER "No DDL" ON ddl_command_start EXECUTE FUNCTION no()')
+        with pytest.raises(QueueMisconfigured, match=r"no DDL here.*Hint: ") as refused:
+            migrate(target_dsn)
+        found = re.search(r"run (ALTER .*?) there", str(refused.value))
+        assert found is not None
+        connection.execute(found[1])
+    assert migrate(target_dsn)
 
 
 def test_a_missing_privilege_is_named(target_dsn: str, target_server: PostgresServer) -> None:

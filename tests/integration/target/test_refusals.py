@@ -136,8 +136,24 @@ REFUSALS = {
         "$$BEGIN RAISE 'never' USING DETAIL = NEW::text; END$$; "
         "CREATE TABLE t (id int PRIMARY KEY, v text); "
         "CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION no(); ALTER TABLE t ENABLE ALWAYS TRIGGER g",
-        says=("never", "function no()", "ENABLE ALWAYS"),
-        follow="ALTER TABLE t ENABLE TRIGGER g",
+        says=("never", "function no()", "the trigger g of public.t", "table public.t"),
+    ),
+    "a trigger of one partition, whose function calls another": Refusal(
+        target="CREATE FUNCTION no() RETURNS void LANGUAGE plpgsql AS $$BEGIN RAISE 'never'; END$$; "
+        'CREATE FUNCTION "No! no"() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM no(); END$$; '
+        "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
+        'CREATE TABLE "Part 1" PARTITION OF t DEFAULT; CREATE TABLE other (id int); '
+        'CREATE TRIGGER g AFTER INSERT ON "Part 1" FOR EACH ROW EXECUTE FUNCTION "No! no"(); '
+        'CREATE TRIGGER g AFTER INSERT ON other FOR EACH ROW EXECUTE FUNCTION "No! no"(); '
+        'ALTER TABLE "Part 1" ENABLE REPLICA TRIGGER g; ALTER TABLE other ENABLE REPLICA TRIGGER g',
+        says=("never", "function no()", 'ALTER TABLE public."Part 1" ENABLE TRIGGER "g" at the target'),
+    ),
+    "a trigger that calls itself": Refusal(
+        target="CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN UPDATE t SET v = NEW.v; RETURN NULL; END$$; CREATE TABLE t (id int PRIMARY KEY, v text); "
+        "CREATE TRIGGER g AFTER UPDATE OR INSERT ON t FOR EACH ROW EXECUTE FUNCTION again(); "
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+        says=("stack depth", "function again()", "the trigger g of public.t"),
     ),
     "a domain's not null": Refusal(
         target="CREATE DOMAIN d AS text NOT NULL; CREATE TABLE t (id int PRIMARY KEY, v d)",
@@ -162,8 +178,7 @@ REFUSALS = {
         "$$BEGIN INSERT INTO kept VALUES (NEW.v); RETURN NEW; END$$; "
         "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW "
         "EXECUTE FUNCTION keep(); ALTER TABLE t ENABLE ALWAYS TRIGGER g",
-        says=("function keep()", "ENABLE ALWAYS"),
-        follow="ALTER TABLE t ENABLE TRIGGER g",
+        says=("function keep()", "the trigger g of public.t"),
     ),
     "an event trigger": Refusal(
         target="CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'never'; END$$; "
@@ -210,7 +225,8 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
             "a domain's check", "not null", "another type", "an exclusion", "a domain's not null",
             "a computed column of its own", "an index without room", "no partition under a name that is taken",
             "bounds of a partition", "a unique index alone",
-            "a check of the domain below",
+            "a check of the domain below", "a trigger of one partition, whose function calls another",
+            "a trigger that calls itself",
         ],
         gated=[
             "a truncated parent", "a check of a parent", "a check of a partition alone", "a unique index",

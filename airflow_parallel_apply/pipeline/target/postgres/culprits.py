@@ -11,10 +11,11 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import function_of
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.raising import event_trigger_of, function_of, triggers_of
 
 _PUBLISHED: Final = re.compile(r'cannot (?:update|delete from) table "(?P<name>.+)" because it does not have a replica')
 _EXPRESSIONS: Final = """
@@ -63,21 +64,14 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relname = %s AND c.relkind = 'r' AND c.relpersistence = 'p' AND c.relreplident IN ('d', 'n', 'i')
 """
-_EVENT_TRIGGERS: Final = """
-SELECT e.evtname::text
-FROM pg_catalog.pg_event_trigger e
-JOIN pg_catalog.pg_proc p ON p.oid = e.evtfoid
-WHERE e.evtenabled <> 'D' AND p.proname = %s
-"""
 
 
 def name_culprit(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None) -> None:
     """Complete the hint of an error of the target, where one of these may be behind it. Errors: psycopg's own."""
     if not isinstance(cause, psycopg.Error):
         return
-    function = function_of(cause)
-    if function is not None:
-        _name_event_trigger(connection, error, function)
+    if function_of(cause) is not None:
+        _name_caller(connection, error, cause)
     elif _may_be_of_expression(cause) and error.table is not None and error.column is None:
         _name_expressions(connection, error, error.table)
     elif cause.sqlstate == sqlstate.PROGRAM_LIMIT and error.table is not None and _is_of_index(cause):
@@ -134,12 +128,24 @@ def _name_published(connection: psycopg.Connection[Any], error: ParallelApplyErr
         )
 
 
-def _name_event_trigger(connection: psycopg.Connection[Any], error: ParallelApplyError, function: str) -> None:
-    found = connection.execute(_EVENT_TRIGGERS, [function.partition("(")[0].split(".")[-1].strip('"')]).fetchall()
-    if found:
-        ((name,), *_) = found
+def _name_caller(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: psycopg.Error) -> None:
+    """Name the event trigger, or the triggers, that called what failed."""
+    event_trigger = event_trigger_of(connection, cause)
+    if event_trigger is not None:
         error.hint = (
-            f"The target's event trigger {name} calls it for each statement that makes or drops a table, as runs do in "
-            f"the schema {DEFAULT_SCHEMA}: let it pass over them. Or run ALTER EVENT TRIGGER {quoted(name)} DISABLE; "
-            "then run again."
+            f"The target's event trigger {event_trigger} calls it for each statement that makes or drops a table, as "
+            f"runs do in the schema {DEFAULT_SCHEMA}: let it pass over them. Or run ALTER EVENT TRIGGER "
+            f"{quoted(event_trigger)} DISABLE; then run again."
         )
+        return
+    is_replica = connection.execute(statement("tables", "may_be_replica", schema=DEFAULT_SCHEMA)).fetchone() == (True,)
+    found = triggers_of(connection, cause, enabled=["A", "R" if is_replica else "O"], table=error.table)
+    if not found:
+        return
+    verb, also = ("ENABLE", "") if is_replica else ("DISABLE", ", or let the role set session_replication_role")
+    names = ", ".join(f"the trigger {name} of {table}" for table, name in found)
+    commands = "; ".join(f"ALTER TABLE {table} {verb} TRIGGER {quoted(name)}" for table, name in found)
+    error.hint = (
+        f"At the target the function {function_of(cause)} was called by {names}. Run {commands} at the "
+        f"target{also}, to keep it from applied rows; then run again."
+    )

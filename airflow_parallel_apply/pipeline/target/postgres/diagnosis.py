@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
 from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.raising import function_of
 from airflow_parallel_apply.postgres.settings import RESET_HINT
 
 _UNAVAILABLE_CLASSES: Final = (
@@ -76,7 +77,6 @@ _HINTS: Final = {
 }
 _RAISED: Final = (sqlstate.RAISED, sqlstate.ASSERTION_FAILED)
 _ENUM: Final = re.compile(r"invalid input value for enum (.+?): ", re.DOTALL)
-_IN_FUNCTION: Final = re.compile(r'(?:PL/pgSQL function |SQL function ")(?!inline_code_block)([^\s"]+)')
 _TAKEN: Final = (
     "Where the source has no such key any more, since it moved to other columns, run ALTER TABLE {table} DROP "
     "CONSTRAINT {constraint} at the target (DROP INDEX for an index alone), then run again. Else: did somebody else "
@@ -130,7 +130,12 @@ _FAILED_IN: Final = (
     "for the role of the target connection, under its search_path. To keep a trigger from applied rows let the role "
     "set session_replication_role, and the trigger be neither ENABLE ALWAYS nor ENABLE REPLICA. Then run again."
 )
-_NAMELESS: Final = (sqlstate.DATA_CLASS, sqlstate.LIMIT_CLASS, sqlstate.OBJECT_STATE_CLASS)
+_NAMELESS: Final = (
+    sqlstate.DATA_CLASS,
+    sqlstate.LIMIT_CLASS,
+    sqlstate.OBJECT_STATE_CLASS,
+    sqlstate.RAISED_CLASS,
+)
 """Errors of which the server does not tell the table."""
 
 _COPY_PLACE: Final = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<column>[^:]+?))?(?::|$)", re.MULTILINE)
@@ -247,12 +252,6 @@ def naming_table(table: str) -> Iterator[None]:
         if error.diag.table_name is not None or (error.sqlstate or "")[:2] not in _NAMELESS:
             raise
         raise translate(error, op="commit", table=table) from error
-
-
-def function_of(error: psycopg.Error) -> str | None:
-    """The function that an error comes from, by its context, which begins with it."""
-    found = _IN_FUNCTION.search(error.diag.context or "")
-    return found[1] if found else None
 
 
 def _function(error: psycopg.Error) -> str:
