@@ -17,10 +17,10 @@ from airflow_parallel_apply.pipeline.capture.values import IntoLog, Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
-from airflow_parallel_apply.pipeline.log.protocol import WriterFenced
+from airflow_parallel_apply.pipeline.log.protocol import LogState, WriterFenced
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.source.protocol import Preparing, Snapshot, Source
+from airflow_parallel_apply.pipeline.source.protocol import Look, Preparing, Snapshot, Source
 
 _ATTEMPTS: Final = 20
 
@@ -59,17 +59,22 @@ def prepare(
 
 def _go_on(preparing: Preparing, url: str) -> tuple[str, ...]:
     _settle(preparing, url)
-    made = preparing.follow(open_reader(url).state())
+    made = preparing.follow(open_reader(url).state(), partial(_keep, url))
     if made:
         _settle(preparing, url)
     return made
 
 
 def _settle(preparing: Preparing, url: str) -> None:
-    """The log keeps what the tables are now. Captures go on meanwhile, which need not prepare."""
+    """The log keeps what the tables are now."""
+    _keep(url, preparing.settle)
+
+
+def _keep(url: str, look: Callable[[LogState], Look]) -> None:
+    """The log keeps what a look tells. Captures go on meanwhile, which need not prepare."""
     for _ in range(_ATTEMPTS):
         writer = open_writer(url)
-        note(writer, preparing.settle(writer.state()))
+        note(writer, look(writer.state()))
         with suppress(WriterFenced):
             writer.commit(writer.state().captured_offset)
             return

@@ -140,6 +140,10 @@ class Definitions(Protocol):
     def sightings(self) -> tuple[Sighting, ...]: ...
 
 
+Keep = Callable[[Callable[[LogState], Look]], None]
+"""Has the log keep a look at its state; returns once that is durable. Looks again if another capture was first."""
+
+
 class Preparing(Protocol):
     """A run looks at what the source keeps for its pipeline, and makes what is missing. No other one does meanwhile."""
 
@@ -179,7 +183,7 @@ class Preparing(Protocol):
         """
         ...
 
-    def follow(self, log: LogState) -> tuple[str, ...]:
+    def follow(self, log: LogState, keep: Keep) -> tuple[str, ...]:
         """Take tables into the stream that are new, without rows; says what was done, in sentences for the user.
         Errors: `ConfigurationError` for new tables with rows, and for those that are sent and no longer wanted.
         """

@@ -72,6 +72,58 @@ def test_rows_of_a_table_that_nobody_follows_are_passed_over_though_it_was_publi
     equal_after_run(pipeline)
 
 
+def publish_for_a_while(rig: Rig, table: str, *statements: str) -> None:
+    """Somebody else does."""
+    publication = "ALTER PUBLICATION parallel_apply_p"
+    rig.write(f"{publication} ADD TABLE {table}", *statements, f"{publication} DROP TABLE {table}")
+
+
+def test_rows_of_a_table_that_is_followed_no_longer_are_passed_over_as_well(pipeline: Rig) -> None:
+    pipeline.run()
+    pipeline.both(NEW)
+    pipeline.write("INSERT INTO n VALUES (1)")
+    copy_anew(pipeline, "n")
+    pipeline.write("INSERT INTO n VALUES (2)")
+    equal_after_run(pipeline)
+    without = pipeline.having(tables=TablePatterns(exclude=("public.n",)))
+    without.write("ALTER PUBLICATION parallel_apply_p DROP TABLE n")
+    without.run()
+    publish_for_a_while(without, "n", "INSERT INTO n VALUES (3)", "DELETE FROM n WHERE id = 1")
+    without.write("INSERT INTO t VALUES (3)")
+    equal_after_run(without)
+    assert without.rows("SELECT id FROM n ORDER BY id") == [(1,), (2,)]
+    copy_anew(pipeline, "n")
+    equal_after_run(pipeline)
+
+
+@pytest.mark.parametrize("is_known_before", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_table_counts_from_where_it_is_followed_on(pipeline: Rig, *, is_known_before: bool) -> None:
+    pipeline.both(NEW)
+    pipeline.having(tables=TablePatterns(exclude=("public.n",))).run()
+    if not is_known_before:
+        pipeline.both("DROP TABLE n", NEW)
+    publish_for_a_while(pipeline, "n", "INSERT INTO n VALUES (1)", "INSERT INTO t VALUES (3)")
+    pipeline.write("DELETE FROM n")
+    equal_after_run(pipeline)
+    pipeline.write("INSERT INTO n VALUES (2)", "INSERT INTO t VALUES (4)")
+    equal_after_run(pipeline)
+
+
+def test_rows_that_a_partition_sent_before_it_was_one_are_passed_over(pipeline: Rig) -> None:
+    pipeline.both(
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE n (id int PRIMARY KEY)",
+    )
+    pipeline.having(tables=TablePatterns(exclude=("public.n",))).run()
+    publish_for_a_while(pipeline, "n", "INSERT INTO n VALUES (11), (12)")
+    pipeline.write("DELETE FROM n")
+    pipeline.both("ALTER TABLE parted ATTACH PARTITION n FOR VALUES FROM (10) TO (20)")
+    equal_after_run(pipeline)
+    pipeline.write("INSERT INTO parted VALUES (1), (12)")
+    equal_after_run(pipeline)
+
+
 @pytest.mark.parametrize("is_copied", [True, pytest.param(False, marks=GATED)])
 def test_a_new_table_without_rows_has_none_at_the_target(pipeline: Rig, *, is_copied: bool) -> None:
     pipeline.run()

@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.source.protocol import (
     CopiedPart,
     Definitions,
+    Keep,
     Look,
     OpenLog,
     Part,
@@ -271,7 +272,7 @@ class MemoryPreparing:
     def settle(self, log: LogState) -> Look:
         return Look(registration=self._data.relation.name)
 
-    def follow(self, log: LogState) -> tuple[str, ...]:
+    def follow(self, log: LogState, keep: Keep) -> tuple[str, ...]:
         return ()
 
 

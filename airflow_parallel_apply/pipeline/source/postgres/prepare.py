@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -49,6 +50,7 @@ from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import (
     CopiedPart,
+    Keep,
     Look,
     OpenLog,
     PreparedElsewhere,
@@ -131,9 +133,9 @@ class Preparation:
         sightings = look_again(self.session, followed, in_order(log.sightings))
         return Look(registration=registration.to_text(), sightings=sightings)
 
-    def follow(self, log: LogState) -> tuple[str, ...]:
+    def follow(self, log: LogState, keep: Keep) -> tuple[str, ...]:
         self._refuse_unmatched(self._tables, self._followed)
-        return self._follow(log, [one for one in self._followed if not one.is_published])
+        return self._follow(log, [one for one in self._followed if not one.is_published], keep)
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         """See `Source.findings`. Takes no lock."""
@@ -264,9 +266,10 @@ class Preparation:
             if not connection.broken:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
 
-    def _follow(self, log: LogState, tables: Sequence[SourceTable]) -> tuple[str, ...]:
+    def _follow(self, log: LogState, tables: Sequence[SourceTable], keep: Keep) -> tuple[str, ...]:
         """Tables that are new. Writers are held off for the moment, so that no row falls between. The comment is
-        written in the same transaction: what a crash leaves unregistered is known as ours by that.
+        written in the same transaction: what a crash leaves unregistered is known as ours by that. The log knows before
+        it from where on they count.
         """
         if not tables or self._record is None:
             return ()
@@ -304,6 +307,7 @@ class Preparation:
                     f"Run parallel-apply recopy --pipeline {self.config.pipeline} {table_options(names)}, which "
                     "brings their rows in; or empty them, or leave them out with an exclude pattern.",
                 )
+            keep(partial(_counting, {table.oid for table in tables}, self.slot.inserted_lsn()))
             added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
             connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
         return tuple(f"Added {table.name} to publication {self.publication}." for table in tables)
@@ -329,3 +333,11 @@ class Preparation:
         return ConfigurationError(
             f"the source {self.session.place} {what}", op="prepare", pipeline=self.config.pipeline, hint=hint
         )
+
+
+def _counting(oids: Collection[int], lsn: int, log: LogState) -> Look:
+    """The log's registration, under which these tables' commits count from an LSN on."""
+    if log.registration is None:
+        return Look()
+    known = Registration.from_text(log.registration)
+    return Look(registration=known.counting(oids, lsn, captured_lsn=log.captured_offset).to_text())

@@ -137,7 +137,10 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
     return Proof(
         registration=Registration(
-            server=now.server, tables=tables, horizon=_horizon(registration, tables, now, is_same_server=is_same_server)
+            server=now.server,
+            tables=tables,
+            horizon=_horizon(registration, tables, now, is_same_server=is_same_server),
+            since=registration.since,
         ),
         doubts=tuple(doubts),
     )

@@ -66,8 +66,6 @@ class SlotRead:
         self.message_bytes = message_bytes
         text = look.registration
         registration = Registration(server="", tables=()) if text is None else Registration.from_text(text)
-        self._tables = config.tables
-        self._known_oids = registration.oids | {relation.oid for relation in log.relations}
         self._sent = SentSightings(definitions)
         self._decoder = Decoder(
             next_seqno=log.last_seqno + 1,
@@ -76,9 +74,7 @@ class SlotRead:
             renamed=self._renamed,
             is_part=WrittenParts(registration, config, session.catalog).is_part,
             passing=Passing(
-                log.passed_over,
-                captured_offset=log.captured_offset,
-                is_followed=self._is_followed,
+                log.passed_over, None if text is None else registration, captured_offset=log.captured_offset
             ),
         )
 
@@ -128,10 +124,6 @@ class SlotRead:
         relation, others = renamed(connection, self._definitions, table.relation)
         relation_id, is_redefined = self._definitions.relation_id(relation)
         return LookedUp(table=numbered(table, relation_id), is_redefined=is_redefined, renamed=others)
-
-    def _is_followed(self, oid: int, schema: str, table: str) -> bool:
-        """True, too, of partitions, and of what was followed when the log last had it."""
-        return oid in self._known_oids or self._tables.matches(schema, table)
 
     def _renamed(self, xid: int, message: WireMessage) -> Renamed:
         if message.prefix != RENAMED_PREFIX or not message.transactional:

@@ -11,6 +11,7 @@ What an ALTER TABLE makes of a table's values is not sent either: see `rewrites.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -92,17 +93,29 @@ class RegisteredTable:
 class Registration:
     """`server`: the system identifier, since oids and transaction ids of another server mean something else. `horizon`:
     below this transaction id everything was over when the catalog was read; None in a log of an older version.
+    `since`: tables that were taken in after the first run, by oid, with the LSN from which on their commits count: what
+    the slot sends of them below was published by somebody else.
     """
 
     server: str
     tables: tuple[RegisteredTable, ...]
     horizon: int | None = None
+    since: tuple[tuple[int, int], ...] = ()
 
     @property
     def oids(self) -> frozenset[int]:
-        """Those of the tables and of their partitions."""
-        parts = (part.oid for table in self.tables for part in table.partitions)
-        return frozenset((*(table.oid for table in self.tables), *parts))
+        """Those of the tables that send rows as their own."""
+        return frozenset(table.oid for table in self.tables)
+
+    @property
+    def part_oids(self) -> frozenset[int]:
+        """Those of the partitions, whose rows are sent as those of the tables that they are in."""
+        return frozenset(part.oid for table in self.tables for part in table.partitions) - self.oids
+
+    def counting(self, oids: Iterable[int], lsn: int, *, captured_lsn: int) -> Registration:
+        """With these tables' commits from an LSN on. What was captured is not sent again, whatever it was of."""
+        left = {oid: first for oid, first in self.since if first > captured_lsn}
+        return replace(self, since=tuple(sorted((left | dict.fromkeys(oids, lsn)).items())))
 
     def having(self, *tables: RegisteredTable) -> Registration:
         """With these tables as they are given, instead of what was registered of them, and of others of their names."""
@@ -117,6 +130,7 @@ class Registration:
                 "server": self.server,
                 "tables": [_table_to_json(table) for table in self.tables],
                 "horizon": self.horizon,
+                **({"since": self.since} if self.since else {}),
             },
             separators=(",", ":"),
         )
@@ -135,6 +149,7 @@ def _registration(text: str) -> Registration:
         server=value["server"],
         tables=tuple(_table_from_json(table) for table in value["tables"]),
         horizon=value.get("horizon"),
+        since=tuple((oid, lsn) for oid, lsn in value.get("since", ())),
     )
 
 

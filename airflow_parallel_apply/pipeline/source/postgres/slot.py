@@ -250,6 +250,13 @@ class Slot:
             raise Unavailable("the source did not tell its LSN", op="capture")
         return int(found[0])
 
+    def inserted_lsn(self) -> int:
+        """The end of the WAL: what commits from now on has its commit there or behind it."""
+        found = self._session.catalog().execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+        if found is None:
+            raise Unavailable("the source did not tell its LSN", op="capture")
+        return int(found[0])
+
     def _broken(self, what: str, why: str) -> SourceError:
         return SourceError(
             f"slot {self.name} at {self._session.place} {what}: changes are missing",

@@ -199,7 +199,6 @@ class PostgresSource:
 
     def _inserted_lsn(self) -> int:
         """The end of the WAL. At the start of a page it points behind the page's header, which nothing flushes."""
-        found = self._session.catalog().execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
-        inserted = int(found[0]) if found else 0
+        inserted = self._slot.inserted_lsn()
         page_offset = inserted % _PAGE_BYTES
         return inserted - page_offset if page_offset <= _LONGEST_PAGE_HEADER_BYTES else inserted

@@ -13,7 +13,7 @@ _TABLE = RegisteredTable(
 
 
 def test_a_registration_is_read_as_it_was_written() -> None:
-    registration = Registration(server="1", tables=(_TABLE,), horizon=10)
+    registration = Registration(server="1", tables=(_TABLE,), horizon=10, since=((5, 100),))
     assert Registration.from_text(registration.to_text()) == registration
 
 
@@ -23,3 +23,10 @@ def test_a_log_of_an_older_version_does_not_say_what_its_tables_inherited_from()
     (read,) = Registration.from_text(json.dumps(value)).tables
     assert read.links is None
     assert read.attributes == _TABLE.attributes
+
+
+def test_what_was_captured_before_a_table_counts_is_not_kept() -> None:
+    registration = Registration(server="1", tables=(_TABLE,)).counting([5], 100, captured_lsn=90)
+    assert registration.since == ((5, 100),)
+    assert registration.counting([7, 8], 120, captured_lsn=99).since == ((5, 100), (7, 120), (8, 120))
+    assert registration.counting([7], 120, captured_lsn=100).since == ((7, 120),)
