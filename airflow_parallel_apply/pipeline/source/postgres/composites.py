@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
 
 _WRITERS = """
 SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, c.relname::text
@@ -33,7 +33,7 @@ def altered_attributes(
     writers, names = {}, {}
     for oid, number, writer, name in connection.execute(_WRITERS, [list(oids)]).fetchall():
         writers[oid, number], names[oid] = writer, name
-    sent = {message.xid for message in signed_messages(connection, slot, publication) if message.retypes}
+    sent = writers_of(message for message in signed_messages(connection, slot, publication) if message.retypes)
     for pair, numbers in altered.items():
         unsent = [oid for oid, some in numbers.items() if any(writers.get((oid, one)) not in sent for one in some)]
         if unsent:

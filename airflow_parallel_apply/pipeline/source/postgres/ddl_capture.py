@@ -38,6 +38,12 @@ _FORMER: Final = {
         "extra_float_digits), so what a statement makes texts of them may differ at the target",
         "until then do not change these settings in a session that sends DDL",
     ),
+    "subtransactions": (
+        "send_ddl",
+        "its messages do not tell the session's subtransactions, so what a statement does behind a savepoint, or in a "
+        "block with EXCEPTION, may count as not sent",
+        "until then send DDL that alters types, labels, attributes or inheritance outside of these",
+    ),
     "sighting": (
         "sighting",
         "what it tells of older rows in new columns is printed under the settings of the session that adds them, so it "
@@ -86,10 +92,11 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
     psycopg's own.
     """
     found = connection.execute(
-        "SELECT CASE WHEN p.pronargs = 2 THEN 'settings' ELSE p.proname::text END "
+        "SELECT CASE WHEN p.pronargs < 2 THEN p.proname::text WHEN p.prosrc ~ 'bytea_output' THEN 'subtransactions' "
+        "ELSE 'settings' END "
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
-        "AND (p.proname = 'send_ddl' AND (p.pronargs = 1 OR p.prosrc !~ 'bytea_output') "
+        "AND (p.proname = 'send_ddl' AND p.prosrc !~ 'subtransactions' "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
     wanted = {DdlPolicy.APPLY: _FORMER.keys(), DdlPolicy.REFUSE: ("sighting",), DdlPolicy.SKIP: ()}[ddl]

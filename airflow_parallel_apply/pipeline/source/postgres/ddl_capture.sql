@@ -54,6 +54,30 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION parallel_apply.send_signed(text, text) FROM PUBLIC;
 
+-- The calling transaction's subtransactions (savepoints, blocks with EXCEPTION) that have altered what a message may tell
+-- of: the catalog names them where a message names their transaction. What is visible and in progress is our own. An id
+-- without its epoch is one of the two thousand million behind the transaction's.
+CREATE OR REPLACE FUNCTION parallel_apply.subtransactions() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT string_agg(DISTINCT entry.writer::text, ' ')
+    FROM (
+        SELECT xmin FROM pg_enum WHERE age(xmin) < 0
+        UNION ALL
+        SELECT xmin FROM pg_inherits WHERE age(xmin) < 0
+        UNION ALL
+        SELECT xmin FROM pg_attribute WHERE age(xmin) < 0
+    ) AS entry (writer)
+    CROSS JOIN (SELECT pg_current_xact_id()::text::bigint) AS own (id)
+    CROSS JOIN LATERAL (SELECT (entry.writer::text::bigint - own.id) & 4294967295) AS behind (count)
+    WHERE CASE
+        WHEN behind.count BETWEEN 1 AND 2147483647
+        THEN pg_xact_status((own.id + behind.count)::text::xid8) = 'in progress'
+        ELSE false
+    END
+$$;
+REVOKE ALL ON FUNCTION parallel_apply.subtransactions() FROM PUBLIC;
+
 -- What a statement says depends on the session: which tables its names mean, and what it makes of times, dates, intervals,
 -- bytes and numbers as texts. So the schemas of the caller's search path go along, and those of its settings that are not the target's.
 -- The path is an argument's default, which is evaluated where the call is: in here our own is in force. Whoever names
@@ -62,6 +86,7 @@ CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text, path name[] D
 RETURNS void
 LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+    SELECT FROM parallel_apply.send_signed('parallel_apply.subtransactions', parallel_apply.subtransactions());
     SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', format('SET LOCAL search_path = %s; ', coalesce(
         (
             SELECT string_agg(
@@ -82,7 +107,7 @@ AS $$
             ) AS s (name, usual)
             WHERE current_setting(name) <> usual
                 -- Above zero all of them say the same.
-                AND NOT (name = 'extra_float_digits' AND current_setting(name)::int > 0)
+                AND CASE WHEN name = 'extra_float_digits' THEN current_setting(name)::int <= 0 ELSE true END
                 AND statement ~* '\m(type|default|update|insert|delete|merge|select|do|call)\M'
         ),
         ''

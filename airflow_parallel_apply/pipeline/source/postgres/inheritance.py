@@ -17,7 +17,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages, writers_of
 from airflow_parallel_apply.postgres.quoting import quoted
 
 Link = tuple[int, int]
@@ -93,11 +93,11 @@ def _is_told(
     messages: Sequence[SignedMessage],
     names: Mapping[int, tuple[str, str]],
 ) -> bool:
-    if now and now not in {message.xid for message in messages if "inherit" in message.ddl.lower()}:
+    if now and now not in writers_of(message for message in messages if "inherit" in message.ddl.lower()):
         return False
     if not before:
         return True
-    ends = {message.xid for message in messages if _ends(link, message.ddl, names)}
+    ends = writers_of(message for message in messages if _ends(link, message.ddl, names))
     # What is made again writes the columns again.
     return bool(ends if now else ends.intersection(table.versions))
 

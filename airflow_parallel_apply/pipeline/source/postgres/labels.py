@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
 
 
 def renamed_labels(
@@ -25,9 +25,10 @@ def renamed_labels(
     renamed = {pair: [*_renamed(pair)] for pair in pairs}
     if not any(renamed.values()):
         return
-    sent = {message.xid for message in signed_messages(connection, slot, publication) if message.retypes}
+    sent = [message for message in signed_messages(connection, slot, publication) if message.retypes]
+    writers, transactions = writers_of(sent), {message.xid for message in sent}
     for pair, labels in renamed.items():
-        unsent = [label for label, writer, times in labels if writer not in sent or len(sent) < times]
+        unsent = [label for label, writer, times in labels if writer not in writers or len(transactions) < times]
         if unsent:
             yield pair, tuple(unsent)
 

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages, writers_of
 
 _LONGEST_LOOK: Final = "60s"
 """How long it may take to find a row that was not rewritten."""
@@ -128,7 +128,7 @@ def has_older_row(
 
 def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage]) -> bool:
     """True if each step from one look to the other changed only what the target is told, or nothing at all."""
-    ddl = {message.xid for message in messages if message.retypes}
+    ddl = writers_of(message for message in messages if message.retypes)
     plain: dict[int, list[tuple[int, bool]]] = {}
     last = before
     for message in messages:
@@ -149,11 +149,9 @@ def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage
     return _is_harmless(last, now, {}, ddl)
 
 
-def _is_harmless(
-    before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]]], ddl: frozenset[int] | set[int]
-) -> bool:
+def _is_harmless(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]]], ddl: frozenset[int]) -> bool:
     altered, rewritten = before.altered(now), before.rewritten(now)
-    # One transaction gives all that it does to a column the same version.
+    # What one transaction does to a column may have one version.
     is_one_transaction = before.xid is not None and before.xid == now.xid
     if not rewritten or not (altered or is_one_transaction):
         return True

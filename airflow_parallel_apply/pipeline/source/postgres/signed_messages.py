@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
@@ -27,6 +28,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, shape_of_row
 
 REWRITE_PREFIX: Final = "parallel_apply.rewrite"
+_SUBTRANSACTIONS_PREFIX: Final = "parallel_apply.subtransactions"
 _RETYPING: Final = re.compile(rb"\btype\b", re.IGNORECASE)
 
 
@@ -34,10 +36,12 @@ _RETYPING: Final = re.compile(rb"\btype\b", re.IGNORECASE)
 class SignedMessage:
     """A message. `ddl`: what the target runs; empty of any other. `retypes`: it may change a type. `part`: a table with
     rows that an ALTER TABLE was about to rewrite, with the file that it had and whether the statement had no USING.
-    `shape`: what a followed table had become, by a trigger that tells versions.
+    `shape`: what a followed table had become, by a trigger that tells versions. `writers`: what the catalog calls the
+    transaction: its own id, and those of its subtransactions that had altered something when DDL was sent.
     """
 
     xid: int
+    writers: frozenset[int] = frozenset()
     ddl: str = ""
     retypes: bool = False
     part: int | None = None
@@ -57,12 +61,23 @@ def signed_messages(connection: psycopg.Connection[Any], slot: str, publication:
     query = sql.SQL(statement("signed_messages")).format(
         slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
     )
-    found = []
+    found: list[SignedMessage] = []
+    writers: dict[int, set[int]] = {}
     for xid, data in connection.execute(query).fetchall():
         message = parse_message(bytes(data))
         if message.transactional and is_signed(connection, xid, message):
-            found.append(_parsed(xid, message.prefix, decoded(connection, message)))
-    return tuple(found)
+            content = decoded(connection, message)
+            writers.setdefault(xid, {xid})
+            if message.prefix == _SUBTRANSACTIONS_PREFIX:
+                writers[xid].update(map(int, content.split()))
+            else:
+                found.append(_parsed(xid, message.prefix, content))
+    return tuple(replace(message, writers=frozenset(writers[message.xid])) for message in found)
+
+
+def writers_of(messages: Iterable[SignedMessage]) -> frozenset[int]:
+    """Return what the catalog calls the transactions of these messages."""
+    return frozenset().union(*(message.writers for message in messages))
 
 
 def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:

@@ -15,7 +15,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
 
 
 def altered_young_types(
@@ -32,7 +32,7 @@ def altered_young_types(
     types = connection.execute(statement("young_types"), arguments).fetchall()
     if not types:
         return
-    sent = {message.xid for message in signed_messages(connection, slot, publication) if message.retypes}
+    sent = writers_of(message for message in signed_messages(connection, slot, publication) if message.retypes)
     unsent = [(name, relation, made_of) for name, relation, made_of, writers in types if not sent.issuperset(writers)]
     for pair in pairs:
         # A label that came to a type of before alters no other.

@@ -1,0 +1,95 @@
+"""DDL that is sent from behind a savepoint, or from a block with EXCEPTION, as migration tools run it, counts as sent:
+the catalog has the subtransaction's id where the message has the transaction's.
+"""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
+from tests.support.rig import Rig, execute
+from tests.support.variants import variants
+
+_SENT = {
+    "a label": "ALTER TYPE public.mood RENAME VALUE 'sad' TO 'blue'",
+    "an attribute": "ALTER TYPE public.pair ADD ATTRIBUTE c integer",
+    "a parent": "ALTER TABLE public.child INHERIT public.t",
+    "values": "ALTER TABLE public.t ALTER x TYPE bigint USING x * 2",
+    "a new type": "ALTER TYPE public.young RENAME VALUE 'sad' TO 'blue'",
+}
+_EARLIER = """
+CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(
+    statement text, path name[] DEFAULT pg_catalog.current_schemas(false)
+)
+RETURNS void LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', statement) /* bytea_output */ $$
+"""
+
+
+def behind_a_savepoint(statement: str, send: str) -> tuple[str, ...]:
+    return ("SAVEPOINT a", "SAVEPOINT b", statement, "RELEASE b", "SAVEPOINT c", send, "RELEASE a")
+
+
+def in_a_block(statement: str, send: str) -> tuple[str, ...]:
+    send = send.replace("SELECT", "PERFORM", 1)
+    return (f"DO $do$ BEGIN BEGIN {statement}; EXCEPTION WHEN others THEN RAISE; END; {send}; END $do$",)
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    rig.both(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TYPE pair AS (a integer, b integer)",
+        "CREATE TABLE t (id integer PRIMARY KEY, m mood, p pair, x integer)",
+        "CREATE TABLE child (id integer PRIMARY KEY, m mood, p pair, x integer)",
+    )
+    # Without its event trigger, which tells of types by itself.
+    install(rig.source_dsn)
+    rig.write(*(f"DROP EVENT TRIGGER parallel_apply_capture_{name}" for name in ("ddl", "rewrite")))
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'sad', '(1,2)', 3), (2, 'ok', NULL, 4)")
+    rig.run()
+    return rig
+
+
+@pytest.mark.parametrize("kind", [behind_a_savepoint, pytest.param(in_a_block, marks=pytest.mark.long)])
+@pytest.mark.parametrize("what", variants(_SENT, seldom=("a parent", "an attribute")))
+def test_it_is_followed(rig: Rig, what: str, kind: type) -> None:
+    if what == "a new type":
+        new = "CREATE TYPE young AS ENUM ('sad')", "ALTER TABLE t ADD y young"
+        rig.both(*new)
+        rig.write("INSERT INTO t VALUES (3, 'ok', NULL, 5, 'sad')")
+    rig.transaction(*kind(_SENT[what], ddl(_SENT[what])), "UPDATE t SET x = 7 WHERE id = 2")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+def test_what_a_younger_transaction_did_is_not_taken_for_that_of_a_subtransaction(rig: Rig) -> None:
+    with psycopg.connect(rig.source_dsn) as sender:
+        sender.execute("UPDATE t SET x = 7 WHERE id = 2")
+        sender.execute("SAVEPOINT a")
+        rig.write(_SENT["a label"])
+        retyped = "ALTER TABLE public.child ALTER x TYPE bigint"
+        sender.execute(retyped)
+        sender.execute(ddl(retyped))
+    with pytest.raises(FatalError, match=r"labels of an enum in public\.child .*: sad"):
+        rig.run()
+
+
+def test_an_earlier_version_s_function_tells_less_and_is_told_of(rig: Rig) -> None:
+    rig.write(_EARLIER)
+    label = _SENT["a label"]
+    rig.transaction(*behind_a_savepoint(label, ddl(label)))
+    found = check_pipeline(rig.config, rig.source, rig.target).findings
+    (told,) = [one for one in found if one.where == "parallel_apply.send_ddl"]
+    assert "savepoint" in told.what
+    assert "install-ddl-capture` again" in told.note
+    with pytest.raises(FatalError, match=r"labels of an enum in public\.t"):
+        rig.run()
+    install(rig.source_dsn)
+    assert not [one for one in check_pipeline(rig.config, rig.source, rig.target).findings if "send_ddl" in one.where]
+    execute(rig.target_dsn, label)
