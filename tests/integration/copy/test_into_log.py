@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.interval import Interval
-from airflow_parallel_apply.pipeline.source.postgres import prepare
+from airflow_parallel_apply.pipeline.source.postgres import session
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
@@ -162,7 +162,7 @@ def test_copied_rows_come_with_the_run_whose_interval_has_the_snapshots_time(
 
 
 def test_a_first_run_beside_another_one_is_to_wait(fed: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setitem(session._AT_SOURCE, "lock_timeout", "100ms")
     other = replace(fed.having(pipeline="other"), target_dsn=f"files+file://{tmp_path}/other")
     with (
         closing(open_capture(fed.source, fed.config)) as capturing,

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.copy.postgres.initial import InitialCopy
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.source.postgres import first_run, moment, prepare
+from airflow_parallel_apply.pipeline.source.postgres import first_run, session
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
 
@@ -136,8 +136,7 @@ def test_a_prepared_transaction_that_holds_up_the_first_run_is_named(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, database: str | None, statement: str, shown: str
 ) -> None:
     rig.write("CREATE TABLE t (id integer PRIMARY KEY)")
-    for module in (moment, prepare):
-        monkeypatch.setattr(module, "LOCK_TIMEOUT", "300ms")
+    monkeypatch.setitem(session._AT_SOURCE, "lock_timeout", "300ms")
     dsn = make_conninfo(rig.source_dsn, **({} if database is None else {"dbname": database}))
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("BEGIN")

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
@@ -64,19 +65,20 @@ def expected(**others: str) -> list[tuple[str, str]]:
 
 def test_no_default_of_a_database_reaches_a_session(source_dsn: str) -> None:
     endpoint = spoiled(source_dsn)
+    at_source = expected(lock_timeout=LOCK_TIMEOUT)
     names = ", ".join(f"'{name}'" for name in SPOILED)
     query = "SELECT name::text, current_setting(name) FROM unnest(ARRAY[" + names + "]) name ORDER BY name"
     with closing(SourceSession(endpoint, application_name="test")) as source:
-        assert source.catalog().execute(query).fetchall() == expected()
+        assert source.catalog().execute(query).fetchall() == at_source
         with closing(source.replication()) as replication:
-            assert replication.execute(query).fetchall() == expected()
+            assert replication.execute(query).fetchall() == at_source
         texts = f"SELECT convert_to(name || ' = ' || current_setting, 'UTF8') FROM ({query})"
         streamed = [text.decode() for batch in source.stream(texts, batch_bytes=100) for text in batch.to_pylist()]
-        assert streamed == [f"{name} = {value}" for name, value in expected()]
+        assert streamed == [f"{name} = {value}" for name, value in at_source]
         with closing(source.stream(texts, batch_bytes=1)) as first:
             next(first)
             # One that is read from answers nothing else.
-            assert source.catalog().execute(query).fetchall() == expected()
+            assert source.catalog().execute(query).fetchall() == at_source
     with closing(TargetSession(source_dsn, pipeline="p", schema="parallel_apply")) as target:
         assert target.connection().execute(query).fetchall() == expected()
     with psycopg.connect(source_dsn, autocommit=True) as connection:

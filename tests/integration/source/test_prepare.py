@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.capture import first_run
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
@@ -192,6 +193,29 @@ def test_a_recreated_slot_is_refused(scene: Scene) -> None:
         with pytest.raises(SourceError, match="above what the log has captured"):
             use()
     assert scene.state().last_seqno == -1
+
+
+def test_a_slot_that_was_switched_to_two_phase_is_switched_back_as_the_hint_says(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    with psycopg.connect(make_conninfo(scene.dsn, replication="database"), autocommit=True) as replication:
+        replication.execute(f"ALTER_REPLICATION_SLOT {scene.slot} (TWO_PHASE true)".encode())
+    scene.execute(
+        "BEGIN", "INSERT INTO t VALUES (1)", f"PREPARE TRANSACTION '{scene.slot}'", "INSERT INTO t VALUES (2)"
+    )
+    (found,) = errors(scene.source().findings())
+    with pytest.raises(SourceError, match="was switched to TWO_PHASE") as refused:
+        scene.capture()
+    hint = refused.value.hint or ""
+    assert found.note == hint
+    told = re.search(r"Run (ALTER_REPLICATION_SLOT .*?\)) at the source", hint)
+    assert told is not None
+    with psycopg.connect(make_conninfo(scene.dsn, replication="database"), autocommit=True) as replication:
+        replication.execute(told[1].encode())
+    scene.capture()
+    scene.execute(f"COMMIT PREPARED '{scene.slot}'")
+    scene.capture()
+    assert scene.contents() == {"public.t": [("1",), ("2",)]}
 
 
 def test_a_slot_that_somebody_else_moved_is_refused(scene: Scene) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.source.postgres import session
 from tests.integration.source.conftest import Scene
 from tests.support.ddl_messages import ddl, install
 from tests.support.variants import variants
@@ -73,6 +74,27 @@ def test_a_definition_that_nobody_sees_yet_is_waited_for(
     scene.capture()
     scene.source().prepare()
     assert all(relation.is_numbered for relation in scene.state().relations)
+
+
+def test_a_lock_that_it_keeps_meanwhile_is_waited_for_in_words(
+    scene: Scene, source_server: PostgresServer, source_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(session._AT_SOURCE, "lock_timeout", "300ms")
+    scene.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        f"ALTER DATABASE {source_database} SET synchronous_commit = local",
+    )
+    scene.source().prepare()
+    with (
+        unconfirmed(source_server, scene, ["LOCK TABLE part", "INSERT INTO t VALUES (1)"]),
+        pytest.raises(Unavailable, match="lock timeout") as told,
+    ):
+        scene.capture()
+    assert "look at pg_stat_activity and pg_locks" in (told.value.hint or "")
+    scene.source().prepare()
+    scene.capture()
+    assert scene.contents() == {"public.t": [("1",)]}
 
 
 def test_rows_that_nobody_sees_yet_are_captured_once_they_are_seen(

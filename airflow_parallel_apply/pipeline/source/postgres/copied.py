@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.copied import CopiedAt, copied_part
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.copy_cells import copy_cells
-from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT, seen
+from airflow_parallel_apply.pipeline.source.postgres.moment import seen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.protocol import CopiedPart, Snapshot
 
@@ -89,7 +89,6 @@ def _table(tables: Mapping[int, SourceTable], relation: Relation) -> SourceTable
 
 
 def _hold(connection: psycopg.Connection[Any], own_rows: Sequence[sql.Composed]) -> None:
-    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
     if own_rows:
         connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(sql.SQL(", ").join(own_rows)))
 

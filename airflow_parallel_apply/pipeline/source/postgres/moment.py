@@ -17,10 +17,8 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
-from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN
-
-LOCK_TIMEOUT: Final = "30s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,6 @@ _FAILOVER_VERSION: Final = 170000
 def held(session: Session, tables: Sequence[SourceTable]) -> Iterator[None]:
     """Keep the tables from being rewritten, truncated or dropped. `Unavailable`: somebody else holds one for long."""
     with closing(session.another()) as holding, holding.transaction():
-        holding.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
         names = sql.SQL(", ").join(table.own_rows for table in tables)
         try:
             if tables:
@@ -54,7 +51,6 @@ def held(session: Session, tables: Sequence[SourceTable]) -> Iterator[None]:
 def new_slot(session: Session, name: str, *, temporary: bool = False) -> Iterator[Moment]:
     """Make a slot; its snapshot is there until the end of the block, and so is a temporary slot."""
     with closing(session.replication()) as replication:
-        replication.execute(sql.SQL("SET lock_timeout = {}").format(sql.Literal(LOCK_TIMEOUT)))
         # The older syntax, which version 14 knows and later ones still take. From 17 on standbys may keep a copy of the
         # slot: then a failover to one goes on with it.
         follows = not temporary and replication.info.server_version >= _FAILOVER_VERSION

@@ -38,13 +38,12 @@ from airflow_parallel_apply.pipeline.source.postgres.copied import copied_rows
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
-from airflow_parallel_apply.pipeline.source.postgres.moment import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under, tell_renamed
-from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
@@ -250,7 +249,6 @@ class Preparation:
     @contextmanager
     def locked(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         key = f"parallel_apply prepare {self.config.stream}"
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
         try:
             connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [key])
         except psycopg.errors.LockNotAvailable as error:

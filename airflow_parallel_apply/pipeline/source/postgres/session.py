@@ -31,8 +31,11 @@ from airflow_parallel_apply.postgres.settings import (
 )
 from airflow_parallel_apply.postgres.statements import statements
 
-_AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s"}
-"""Names of types are qualified wherever they are. By the second one a dead reader is noticed."""
+LOCK_TIMEOUT: Final = "30s"
+_AT_SOURCE: Final = {"search_path": "", "client_connection_check_interval": "5s", "lock_timeout": LOCK_TIMEOUT}
+"""Names of types are qualified wherever they are. By the second one a dead reader is noticed. A migration that is open,
+or waits for a standby, holds locks that a look at the catalog takes as well: it is told then, and tried again.
+"""
 _ROWS_AT_ONCE: Final = 32
 """That libpq hands over together; one where it is older than version 17."""
 _CONNECT_TIMEOUT_SECONDS: Final = 10

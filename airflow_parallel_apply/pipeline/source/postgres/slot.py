@@ -21,6 +21,8 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session, sta
 PLUGIN: Final = "pgoutput"
 MARK_PREFIX: Final = "parallel_apply.mark"
 """Prefix of messages without content: only their transaction matters."""
+_FIRST_WITH_SWITCHES: Final = 180000
+"""The version from which on a slot's TWO_PHASE can be altered."""
 _MOST_CHANGES: Final = 2**31 - 1
 _REREAD_FREE_BYTES: Final = 16 * 2**20
 _BYTES_PER_CHANGE: Final = 160
@@ -39,6 +41,7 @@ class SlotState:
     database: str | None
     active_pid: int | None
     wal_status: str | None
+    is_two_phase: bool
     confirmed_lsn: int
     reread_bytes: int
     """WAL below the confirmed LSN that the server reads again at each peek: from the last standby snapshot that it
@@ -67,12 +70,13 @@ class Slot:
         found = self._session.catalog().execute(statement("slot"), {"slot": self.name}).fetchone()
         if found is None:
             return None
-        plugin, database, active_pid, wal_status, confirmed_lsn, reread_bytes = found
+        plugin, database, active_pid, wal_status, is_two_phase, confirmed_lsn, reread_bytes = found
         return SlotState(
             plugin=plugin,
             database=database,
             active_pid=active_pid,
             wal_status=wal_status,
+            is_two_phase=is_two_phase,
             confirmed_lsn=confirmed_lsn,
             reread_bytes=reread_bytes,
         )
@@ -91,6 +95,8 @@ class Slot:
             raise self._broken(
                 "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
             )
+        if state.is_two_phase:
+            raise self._switched()
         known = log()
         if state.confirmed_lsn > known.release_offset and state.confirmed_lsn not in known.released:
             raise self._broken(
@@ -256,6 +262,18 @@ class Slot:
         if found is None:
             raise Unavailable("the source did not tell its LSN", op="capture")
         return int(found[0])
+
+    def _switched(self) -> SourceError:
+        if self._session.catalog().info.server_version < _FIRST_WITH_SWITCHES:
+            return self._broken("was made for two-phase commits", "somebody else made it")
+        alter = sql.SQL("ALTER_REPLICATION_SLOT {} (TWO_PHASE false)").format(sql.Identifier(self.name)).as_string()
+        return SourceError(
+            f"slot {self.name} at {self._session.place} was switched to TWO_PHASE: it sends transactions when they are "
+            "prepared, and the pipeline applies them once they are committed",
+            op="capture",
+            hint=f"Run {alter} at the source, in a session with replication=database in its connection string; then "
+            "run again. Nothing was read meanwhile, so nothing is missing.",
+        )
 
     def _broken(self, what: str, why: str) -> SourceError:
         return SourceError(

@@ -3,6 +3,7 @@ SELECT
     database::text,
     active_pid,
     wal_status,
+    two_phase,
     coalesce((confirmed_flush_lsn - '0/0')::bigint, 0),
     greatest(coalesce((confirmed_flush_lsn - restart_lsn)::bigint, 0), 0)
 FROM pg_catalog.pg_replication_slots
