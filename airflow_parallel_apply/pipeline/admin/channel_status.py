@@ -133,7 +133,7 @@ def _doing(
     if state is not None and state.failure is not None and _is_behind(head, state, seqno, planned):
         return ChannelState.BEHIND_FAILURE, f"a person: {_failure(state.failure)}"
     if head is None:
-        if stopped or (state is not None and state.phase is Phase.DRAINED):
+        if stopped or (state is not None and (state.phase is Phase.DRAINED or state.stop_seqno == seqno)):
             return ChannelState.STOPPED, ""
         return ChannelState.IDLE, "more changes" if state is not None else "a run"
     if head.err:

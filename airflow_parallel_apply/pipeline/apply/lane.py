@@ -23,11 +23,12 @@ from airflow_parallel_apply.pipeline.apply.channel_apply import ChannelApply
 from airflow_parallel_apply.pipeline.apply.committer.open import open_committers
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, ChannelWork, Kind
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError, RetryableError
-from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
+from airflow_parallel_apply.queue.model import DependencyError, QueueError, QueueMisconfigured, Task
 
 _logger = logging.getLogger(__name__)
 
@@ -91,6 +92,10 @@ class Lane:
                     # Whoever finished last may have died before it fed the channels.
                     self._context.retrying(self._context.coordinator.feed)
                     self._recover_sometimes()
+        except QueueMisconfigured:
+            # A pipeline that was removed takes its queue's tables along.
+            self._require_generation()
+            raise
         finally:
             self._context.renewer.hold(CLAIM, None)
             self._branches.close()
@@ -153,11 +158,11 @@ class Lane:
             self._context.retrying(self._context.coordinator.request_stop)
 
     def _require_generation(self) -> None:
+        self._context.require_pipeline()
         generation = self._context.names.generation
         for found in self._context.session.generations():
             if found != generation:
                 raise generation_over(self._context.config.pipeline, generation, found=found)
-        self._context.require_log()
 
     # --- serving ---
 
@@ -214,17 +219,3 @@ class Lane:
         position = self._context.take(marker.channel, new_token())
         require_reached(marker, position.seqno)
         self._context.target.leave()
-
-
-def generation_over(pipeline: str, generation: int, *, found: int | None = None) -> OwnershipLost:
-    """The error of a lane whose pipeline another run, or a later `open` of its own run, goes on with. `found`: the
-    target's generation; a lower one says that the target has lost what it committed since that run was opened.
-    """
-    lost = found is not None and found < generation
-    return OwnershipLost(
-        f"generation {generation} is over"
-        + (f": the target has lost commits, and is back in generation {found}" if lost else ""),
-        op="apply",
-        pipeline=pipeline,
-        hint="Clear the task open with everything downstream of it.",
-    )

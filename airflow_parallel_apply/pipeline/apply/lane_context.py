@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM, LeaseRenewer
+from airflow_parallel_apply.pipeline.apply.ownership import require_pipeline
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals
@@ -16,7 +17,7 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
-from airflow_parallel_apply.pipeline.errors import Deadlock, FatalError, OwnershipLost, ParallelApplyError, StagingLost
+from airflow_parallel_apply.pipeline.errors import Deadlock, FatalError, ParallelApplyError, StagingLost
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
@@ -112,28 +113,19 @@ class LaneContext:
             group=group,
         )
         # Behind the claim, which ends with the positions that it was written into.
-        self.require_log()
+        self.require_pipeline()
         return position
 
     def take_part(self, unit: Unit) -> bool:
         """Be the one who stages a part of a group, as `take` is for channels; says whether it may be prepared."""
         self.renewer.exchange(CLAIM, self._renewed)
         may_prepare = self.target.take_part(unit)
-        self.require_log()
+        self.require_pipeline()
         return may_prepare
 
-    def require_log(self) -> None:
-        """Raise `OwnershipLost` where the pipeline was removed and begun anew with another log: its generations count
-        from 1 again, so that a lane of before may bear the number of the present one.
-        """
-        state = self.ledger.state()
-        if state is None or state.log_id != self.log.identity.log_id:
-            raise OwnershipLost(
-                "the pipeline was removed, or begun anew with another log",
-                op="apply",
-                pipeline=self.config.pipeline,
-                hint="Clear the task capture with everything downstream of it.",
-            )
+    def require_pipeline(self) -> None:
+        """Raise `OwnershipLost` where the pipeline was removed, whatever took its name since."""
+        require_pipeline(self.ledger.state(), pipeline=self.config.pipeline, log_id=self.log.identity.log_id)
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         """As `PipelineSession.commit`, with the unit's origin; what comes to nothing is counted."""

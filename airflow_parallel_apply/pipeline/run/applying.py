@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, CaptureTurns
-from airflow_parallel_apply.pipeline.apply.lane import Lane, generation_over
+from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
@@ -138,8 +139,8 @@ def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, qu
     with ExitStack() as stack:
         sessions = tuple(stack.enter_context(closing(open_session(target, config))) for _ in range(3))
         tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
-        state = sessions[0].ledger.state()
-        if state is not None and state.generation == opened.generation:
+        state = require_pipeline(sessions[0].ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
+        if state.generation == opened.generation:
             tasks.require(state)
         routing, config = _routed(config, sessions[0])
         return _Ground(

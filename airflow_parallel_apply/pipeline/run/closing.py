@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
-from airflow_parallel_apply.pipeline.apply.lane import generation_over
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint, StoreName
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
@@ -50,8 +50,8 @@ def close_run(
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
-        owned = writing.ledger.state()
-        if owned is None or not opened.is_of(owned):
+        owned = require_pipeline(writing.ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
+        if owned.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(owned)
         positions = writing.target.positions()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from airflow_parallel_apply.pipeline.apply.lane import generation_over
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
@@ -70,9 +70,9 @@ def reviver(
     """
 
     def revive(coordinator: Coordinator) -> None:
-        state = session.ledger.state()
+        state = require_pipeline(session.ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
         # `close` releases the lease before it sweeps.
-        if state is None or not opened.is_of(state) or state.owner is None:
+        if state.generation != opened.generation or state.owner is None:
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(state)
         _logger.warning(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
+from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
@@ -60,12 +60,6 @@ class OpenedRun:
     """The bound's in the source's form, for people; the ledger has the bounds."""
     until_time: str | None = None
     """End of the run's interval where that bounds it, ISO 8601."""
-
-    def is_of(self, state: PipelineState) -> bool:
-        """True while the run's generation is the pipeline's. One that was removed and begun anew with another log
-        counts its generations from 1 again.
-        """
-        return (state.generation, state.log_id) == (self.generation, self.log_id)
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""

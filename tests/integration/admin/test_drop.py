@@ -20,13 +20,12 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, OwnershipLost, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, OwnershipLost
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Removal
-from airflow_parallel_apply.queue.model import QueueError
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
@@ -114,9 +113,27 @@ def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
     assert dropped(rig, force=True).done
     assert nothing_is_left(rig)
     before = rig.rows("SELECT * FROM t ORDER BY id")
-    with pytest.raises((ParallelApplyError, QueueError)):
-        rig.apply(opened)
+    for late in (lambda: rig.apply(opened), lambda: rig.close(opened)):
+        with pytest.raises(OwnershipLost, match="the pipeline was removed"):
+            late()
     assert rig.rows("SELECT * FROM t ORDER BY id") == before
+
+
+def test_a_lane_whose_pipeline_is_dropped_says_so(rig: Rig) -> None:
+    rig.write("UPDATE t SET v = 'b'")
+    rig.capture("before")
+    plan(rig.config, rig.target)
+    opened = rig.open("before")
+    stage = _Sleeping(rig.config.log_url, rig.target)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        lane = pool.submit(replace(rig, stage=lambda _: stage).lane, opened, 0)
+        try:
+            assert stage.began.wait(120)
+            dropped(rig, force=True)
+        finally:
+            stage.goes_on.set()
+        with pytest.raises(OwnershipLost, match=r"the pipeline was removed .* Clear the task capture"):
+            lane.result()
 
 
 @pytest.mark.parametrize("with_log", [True, False])
