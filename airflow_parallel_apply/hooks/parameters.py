@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
@@ -151,6 +152,13 @@ def number(name: str, value: object) -> int:
     raise _wrong(name, value, "a whole number")
 
 
+def duration(name: str, value: object) -> timedelta:
+    """A duration, which no template renders to. Errors: `ConfigurationError`."""
+    if isinstance(value, timedelta):
+        return value
+    raise _wrong(name, value, "a timedelta, such as timedelta(minutes=5)")
+
+
 def flag(name: str, value: object) -> bool:
     """Read a flag as JSON, Python or a rendered template writes it."""
     text = str(value).strip().lower()
@@ -200,5 +208,4 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "ddl": choice(DdlPolicy),
     "epoch_max_changes": number,
     "error_values": flag,
-    "lease_timeout": lambda _name, value: value,
 }

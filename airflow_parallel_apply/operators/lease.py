@@ -20,6 +20,7 @@ import pendulum
 from airflow.sdk import Context
 
 from airflow_parallel_apply.deferral import trigger
+from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LeaseBusy
 from airflow_parallel_apply.task import PipelineTask, run_identity
 
@@ -35,7 +36,7 @@ class LeaseTask(PipelineTask):
 
     def __init__(self, *, lease_timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.lease_timeout = lease_timeout
+        self.lease_timeout = parameters.duration("lease_timeout", lease_timeout)
 
     def work(self, context: Context) -> Any:
         """Do the task's work. Errors: `LeaseBusy`, for which the task waits; any other error ends it."""

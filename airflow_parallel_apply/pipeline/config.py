@@ -207,7 +207,6 @@ class PipelineConfig:
     anyway. Errors stand in task logs, XCom, the queue and `status`.
     """
     lease: timedelta = timedelta(seconds=30)
-    lease_timeout: timedelta = timedelta(minutes=30)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.pipeline):

@@ -12,6 +12,7 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.deferral import trigger
+from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import PipelineTask, interval_of
@@ -42,7 +43,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
 
     def __init__(self, *, wait: timedelta = DEFAULT_WAIT, until: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.wait = wait
+        self.wait = parameters.duration("wait", wait)
         self.until = until
 
     def execute(self, context: Context) -> str | None:

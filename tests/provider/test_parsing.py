@@ -299,6 +299,8 @@ def test_arguments_of_tasks_that_would_go_astray_are_refused(given: dict[str, An
         ({"tables": ["orders"]}, "parameter tables"),
         ({"partitioner": "shard"}, "parameter shard_by"),
         ({"shard_by": "tenant", "channels": "{{ 3 }}", "create_tables": "perhaps"}, "parameter create_tables"),
+        ({"wait": 10}, "parameter wait: 10 is not usable Hint: wait takes a timedelta"),
+        ({"lease_timeout": 60}, "parameter lease_timeout"),
     ],
 )
 def test_a_literal_that_cannot_be_right_fails_at_parsing(parameters: dict[str, Any], told: str) -> None:

@@ -1,4 +1,4 @@
-"""What a channel is said to do, by what its queue and its position show."""
+"""The states of channels for people, judged by their queues and positions."""
 
 from __future__ import annotations
 
