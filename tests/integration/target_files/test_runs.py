@@ -9,7 +9,15 @@ import pytest
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.config import (
+    Consistency,
+    DdlPolicy,
+    EpochProtocol,
+    PipelineConfig,
+    Start,
+    TablePatterns,
+)
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.integration.target_files.feeds import feed, files_of, replayed
 from tests.support.rig import Rig, execute
 
@@ -123,6 +131,21 @@ def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def test_tables_that_would_have_one_name_or_none_are_refused(rig: Rig) -> None:
+    long = "ö" * 31
+    rig.write('CREATE SCHEMA a CREATE TABLE "b.c" (id integer PRIMARY KEY)')
+    rig.write('CREATE SCHEMA "a.b" CREATE TABLE c (id integer PRIMARY KEY)')
+    rig.write(f'CREATE SCHEMA "{long}" CREATE TABLE "{long}" (id integer PRIMARY KEY)')
+    rig = rig.having(tables=TablePatterns(include=("*.*",)))
+    with pytest.raises(ParallelApplyError, match=r'"a"\."b\.c" and "a\.b"\."c" would be one table.* too long'):
+        rig.prepare()
+    rig.write('ALTER SCHEMA "a.b" RENAME TO d', f'ALTER SCHEMA "{long}" RENAME TO e')
+    rig.prepare()
+    rig.write('INSERT INTO a."b.c" VALUES (1)', "INSERT INTO d.c VALUES (2)")
+    rig.run()
+    assert rig.comparison().equal
 
 
 def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,12 +14,14 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeErr
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
-from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.head import Head
 from airflow_parallel_apply.pipeline.target.protocol import TargetIdentity
 
 _WHERE: Final = "directory"
+_LONGEST: Final = 255
+"""Bytes of a name on a disk."""
 
 
 def identity_of(address: FilesAddress) -> TargetIdentity:
@@ -32,7 +35,11 @@ def directory_findings(
     dataset: Dataset, address: FilesAddress, pipeline: str, expected: Expectation
 ) -> tuple[Finding, ...]:
     """See `Target.findings`."""
-    return (*_place_findings(dataset, address, pipeline, expected), *_table_findings(address, expected.tables))
+    return (
+        *_place_findings(dataset, address, pipeline, expected),
+        *_name_findings(dataset, {*expected.followed, *names_of(expected.tables)}),
+        *_table_findings(address, expected.tables),
+    )
 
 
 def _place_findings(dataset: Dataset, address: FilesAddress, pipeline: str, expected: Expectation) -> Iterator[Finding]:
@@ -55,6 +62,24 @@ def _place_findings(dataset: Dataset, address: FilesAddress, pipeline: str, expe
             f"{address.url} has files of a pipeline already",
             note="Give the pipeline a directory of its own; or start=equal, to go on behind them.",
         )
+
+
+def _name_findings(dataset: Dataset, tables: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """Find tables that manifests call alike, since names may have dots, and those whose folder no disk takes."""
+    places: dict[str, list[str]] = {}
+    for schema, table in sorted(tables):
+        places.setdefault(f"{schema}.{table}", []).append(f'"{schema}"."{table}"')
+    for name, found in places.items():
+        if len(found) > 1:
+            yield _misnamed(name, f"{' and '.join(found)} would be one table {name} of the directory")
+        folder, _, _ = dataset.data_path(name, 0, "").partition("/")
+        if len(folder) > _LONGEST:
+            yield _misnamed(name, f"{name} has a name that is too long for a folder: {folder}")
+
+
+def _misnamed(name: str, what: str) -> Finding:
+    found = new_finding(Side.TARGET, name, what, note="Rename it at the source, or exclude it.")
+    return replace(found, is_table=True)
 
 
 def _table_findings(address: FilesAddress, tables: tuple[Relation, ...]) -> Iterator[Finding]:
