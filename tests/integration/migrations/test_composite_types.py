@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
@@ -96,5 +98,33 @@ def test_another_name_of_a_type_is_told_by_check_and_followed_by_hand(rig: Rig) 
         "the source has no type public.pair any more, which it calls public.couple now"
     ]
     execute(rig.target_dsn, *found[0].fix)
+    rig.run()
+    assert_equal(rig)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("ALTER TYPE pair RENAME TO couple",),
+        pytest.param(
+            (
+                'CREATE SCHEMA "An app"',
+                'ALTER TYPE pair SET SCHEMA "An app"',
+                'ALTER TYPE "An app".pair RENAME TO "A.pair"',
+                "ALTER TABLE t ADD more integer",
+            ),
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_another_name_of_a_type_takes_no_more_at_the_target_than_the_hint_says(
+    rig: Rig, statements: tuple[str, ...]
+) -> None:
+    rig.write(*statements, "UPDATE t SET p.t = 'z' WHERE id = 1")
+    with pytest.raises(FatalError, match=r"lacks the type public\.couple|An app") as refused:
+        rig.run()
+    told = re.search(r"run (ALTER TYPE .*|CREATE SCHEMA .*) at the target, then run again: no", str(refused.value))
+    assert told is not None, refused.value
+    execute(rig.target_dsn, *told[1].split("; "))
     rig.run()
     assert_equal(rig)

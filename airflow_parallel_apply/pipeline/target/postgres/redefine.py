@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.inherited import heirs
+from airflow_parallel_apply.pipeline.target.postgres.lacking_types import lacking_hint, lacks_type
 from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_key
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import left_by_computed, rename_columns
@@ -54,6 +55,8 @@ class _Alteration:
     is_certain: bool = True
     type_name: str | None = None
     """The type that the statements name."""
+    former_type: str | None = None
+    """The type that the column has, where that is what changes."""
     owner: tuple[str, str] | None = None
     """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
 
@@ -126,7 +129,7 @@ def uncomputed_since(connection: Connection, session: Session, old: Relation, ne
 
 def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
     is_ours = alteration.is_certain and alteration.owner is None
-    if ddl is not DdlPolicy.APPLY or not is_ours or _lacks_type(connection, alteration):
+    if ddl is not DdlPolicy.APPLY or not is_ours or lacks_type(connection, alteration.type_name):
         raise _left(connection, relation, alteration)
     try:
         with connection.transaction():
@@ -239,7 +242,10 @@ def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: 
         statements.append(table + retype)
     if not what:
         return None
-    return _Alteration(old.name, " and ".join(what), tuple(statements), is_certain, type_name=new.type_name)
+    former = has.type_name if has is not None and has.type_name != new.type_name else None
+    return _Alteration(
+        old.name, " and ".join(what), tuple(statements), is_certain, type_name=new.type_name, former_type=former
+    )
 
 
 def _addition(connection: Connection, relation: Relation, column: Column, *, is_emptied: bool) -> _Alteration:
@@ -301,18 +307,6 @@ def _recomputing(connection: Connection, column: Computed) -> _Alteration:
     return _Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
 
 
-def _lacks_type(connection: Connection, alteration: _Alteration) -> bool:
-    """True if the target lacks the type, or the role may not use the type's schema."""
-    if alteration.type_name is None:
-        return False
-    try:
-        with connection.transaction():
-            found = connection.execute("SELECT to_regtype(%s) IS NULL", [alteration.type_name]).fetchone()
-    except psycopg.Error:
-        return True
-    return found is None or bool(found[0])
-
-
 def _left(connection: Connection, relation: Relation, alteration: _Alteration, *, users: str = "") -> PlanError:
     """`users`: what at the target is in the way, as the server names it."""
     text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
@@ -335,11 +329,8 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration, *
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.owner is not None:
         hint = f"The target's table has the column from {'.'.join(alteration.owner)}. {hint}"
-    if _lacks_type(connection, alteration):
-        hint = (
-            f"The target lacks the type {alteration.type_name}: `parallel-apply check` prints the command that makes "
-            f"it; run that first. {hint}"
-        )
+    if alteration.type_name is not None and lacks_type(connection, alteration.type_name):
+        hint = f"{lacking_hint(connection, alteration.type_name, alteration.former_type)} {hint}"
     return PlanError(
         f"at the source the column {alteration.column} of {relation.name} {alteration.what}, which the target has not "
         "followed",
