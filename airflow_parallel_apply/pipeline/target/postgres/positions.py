@@ -14,7 +14,6 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.postgres.branches import (
     has_branches,
     is_decided,
@@ -22,6 +21,7 @@ from airflow_parallel_apply.pipeline.target.postgres.branches import (
     settle,
     settle_beside,
 )
+from airflow_parallel_apply.pipeline.target.postgres.gone_positions import positions_gone
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, claim_tag, scope_tag
 from airflow_parallel_apply.pipeline.target.postgres.origin import settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -43,10 +43,16 @@ class Standing(Enum):
 
 
 def read_positions(connection: Connection, session: Session, *, lock: bool = False) -> tuple[Position, ...]:
-    """In channel order. Errors: psycopg's own."""
-    cursor = connection.cursor(row_factory=class_row(Position))
-    cursor.execute(session.sql("positions", "lock" if lock else "read"), {"pipeline": session.pipeline})
-    return tuple(cursor)
+    """In channel order. Errors: `TargetError` where one is gone, which is not looked at with `lock`; psycopg's own."""
+    query = session.sql("positions", "lock" if lock else "read")
+    rows = connection.execute(query, {"pipeline": session.pipeline}).fetchall()
+    gone = [channel for channel, seqno, *_ in rows if seqno is None]
+    if gone:
+        raise positions_gone(connection, session, gone)
+    return tuple(
+        Position(channel=channel, seqno=seqno, generation=generation, claim=claim)
+        for channel, seqno, generation, claim in rows
+    )
 
 
 def standing(connection: Connection, session: Session, unit: Unit, *, lock: bool = False) -> Standing:
@@ -119,12 +125,6 @@ def routed(session: Session, ledger: str) -> tuple[str, int]:
         return digest, generation
 
 
-def are_whole(session: Session) -> bool:
-    """True if there are as many positions as the pipeline was routed to. Errors: psycopg's own."""
-    row = session.connection().execute(session.sql("positions", "are_whole"), {"pipeline": session.pipeline}).fetchone()
-    return row is not None and bool(row[0])
-
-
 def read_log_id(session: Session) -> str:
     """See `Target.log_id`."""
     with session.errors("read positions"):
@@ -146,9 +146,9 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
         session.end_holders(None, but_token="")
         if has_branches(connection, session) and is_decided(connection, session):
             settle_beside(session)
+        # It raises where one is gone.
+        read_positions(connection, session)
         positions = read_positions(connection, session, lock=True)
-        if digest and not are_whole(session):
-            raise positions_lost(f"schema {session.schema}", pipeline=session.pipeline)
         if digest == routing.digest:
             return low_watermark(positions)
         if not all_equal(positions):
@@ -241,7 +241,8 @@ def take(
             )
             found = sorted(cursor, key=lambda position: position.seqno)
         if not found:
-            raise ConfigurationError("the target has no position for the channel", hint="Clear the task open.")
+            read_positions(connection, session)
+            raise generation_lost(generation)
         session.end_holders(scopes, but_token=claim_tag(token), but_from_group=group)
         if channel is None and settle(connection, session, from_group=group):
             found = sorted(read_positions(connection, session), key=lambda position: position.seqno)

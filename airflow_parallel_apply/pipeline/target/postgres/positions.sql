@@ -1,5 +1,14 @@
 -- name: read
-SELECT channel, seqno, generation, claim FROM {schema}.position WHERE pipeline = %(pipeline)s ORDER BY channel;
+-- A channel whose position somebody has removed has NULL in place of it.
+SELECT routed.channel, position.seqno, position.generation, position.claim
+FROM {schema}.pipeline
+CROSS JOIN generate_series(0, pipeline.channels - 1) AS routed (channel)
+LEFT JOIN {schema}.position ON position.pipeline = pipeline.pipeline AND position.channel = routed.channel
+WHERE pipeline.pipeline = %(pipeline)s
+ORDER BY routed.channel;
+
+-- name: last_stop
+SELECT generation, clean_stop_seqno FROM {schema}.pipeline WHERE pipeline = %(pipeline)s;
 
 -- name: lock
 SELECT channel, seqno, generation, claim FROM {schema}.position WHERE pipeline = %(pipeline)s
@@ -52,11 +61,6 @@ UPDATE {schema}.pipeline SET generation = %(generation)s WHERE pipeline = %(pipe
 -- name: routed
 SELECT found.routing_digest, found.generation, coalesce(to_jsonb(found) ->> 'ledger', '')
 FROM {schema}.pipeline found
-WHERE pipeline = %(pipeline)s;
-
--- name: are_whole
-SELECT routed.channels = (SELECT count(*) FROM {schema}.position held WHERE held.pipeline = routed.pipeline)
-FROM {schema}.pipeline routed
 WHERE pipeline = %(pipeline)s;
 
 -- name: log_id

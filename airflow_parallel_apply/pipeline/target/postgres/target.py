@@ -39,7 +39,6 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions import (
     Standing,
-    are_whole,
     lay_out,
     lost,
     move,
@@ -127,9 +126,7 @@ class PostgresTarget:
         own(self._session, generation)
 
     def routing_digest(self) -> str:
-        digest = routed(self._session, self._ledger_name())[0]
-        with self._session.errors("read positions"):
-            return digest if digest and are_whole(self._session) else ""
+        return routed(self._session, self._ledger_name())[0]
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         ledger = self._ledger_name()

@@ -1,0 +1,36 @@
+"""Positions that somebody has removed: what their channels have applied is known no more, unless all of them had stopped
+at one seqno.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+def positions_gone(connection: Connection, session: Session, channels: Sequence[int]) -> TargetError:
+    """The error of channels without a position. Errors: psycopg's own."""
+    names = ", ".join(map(str, channels))
+    error = positions_lost(f"{session.schema}.position of channels {names}", pipeline=session.pipeline)
+    found = connection.execute(session.sql("positions", "last_stop"), {"pipeline": session.pipeline}).fetchone()
+    generation, seqno = found or (0, None)
+    if seqno is not None:
+        error.hint = (
+            f"All channels had stopped at seqno {seqno}: if the tables are as they were then, run "
+            f"{_inserting(session, channels, seqno, generation)} at the target; then run again. {error.hint}"
+        )
+    return error
+
+
+def _inserting(session: Session, channels: Sequence[int], seqno: int, generation: int) -> str:
+    rows = sql.SQL(", ").join(
+        sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, (session.pipeline, channel, seqno, generation))))
+        for channel in channels
+    )
+    table = sql.Identifier(session.schema, "position")
+    return sql.SQL("INSERT INTO {} (pipeline, channel, seqno, generation) VALUES {}").format(table, rows).as_string()
