@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
@@ -77,6 +78,28 @@ def test_an_unreachable_target_is_named_and_to_be_tried_again(rig: Rig) -> None:
 def test_a_target_database_that_does_not_exist_is_a_wrong_connection(rig: Rig, target_server: PostgresServer) -> None:
     away = replace(rig, target_dsn=target_server.dsn("nowhere"))
     refused(rig, ConfigurationError, "nowhere", "Check the connection", step=away.prepare)
+
+
+@pytest.mark.parametrize("side", ["target", pytest.param("source", marks=pytest.mark.long)])
+def test_a_database_that_takes_no_connections_is_told_with_what_opens_it(rig: Rig, side: str) -> None:
+    dsn = rig.target_dsn if side == "target" else rig.source_dsn
+    name, beside = conninfo_to_dict(dsn)["dbname"], make_conninfo(dsn, dbname="postgres")
+    execute(beside, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    try:
+        with pytest.raises(ConfigurationError, match=r"not currently accepting.*ALLOW_CONNECTIONS true"):
+            rig.run()
+    finally:
+        execute(beside, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    goes_on(rig)
+
+
+def test_a_target_without_a_connection_to_spare_is_told_as_such_and_to_be_tried_again(rig: Rig) -> None:
+    execute(rig.target_dsn, "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0")
+    try:
+        crowded = replace(rig, target_dsn=make_conninfo(rig.target_dsn, user="crowd"))
+        refused(rig, Unavailable, "too many connections", "CONNECTION LIMIT", step=crowded.run)
+    finally:
+        execute(rig.target_dsn, "DROP ROLE crowd")
 
 
 def test_a_column_that_the_target_lost_is_named(rig: Rig) -> None:

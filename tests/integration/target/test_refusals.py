@@ -33,6 +33,17 @@ class Refusal:
     follow: str | None = None
 
 
+def label_inside(make: str, type_name: str, value: str) -> Refusal:
+    """`make`: what makes the type, of the enum `mood`. `value`: SQL, with a label that the target lacks."""
+    table = f"{make}; CREATE TABLE t (id int PRIMARY KEY, v {type_name})"
+    return Refusal(
+        source=f"CREATE TYPE mood AS ENUM ('ok', 'it''s done'); {table}",
+        target=f"CREATE TYPE mood AS ENUM ('ok'); {table}",
+        changes=(f"INSERT INTO t VALUES (1, {value})",),
+        says=("lacks a label", """ALTER TYPE "public"."mood" ADD VALUE 'it''s done' at the target"""),
+    )
+
+
 REFUSALS = {
     "no partition": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); "
@@ -96,6 +107,13 @@ REFUSALS = {
         target="CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE t (id int PRIMARY KEY, v mood)",
         changes=("INSERT INTO t VALUES (1, 'it''s done')",),
         says=("enum mood", "lacks a label", "column v", "ALTER TYPE public.mood ADD VALUE 'it''s done' at the target"),
+    ),
+    "a label of an enum inside a domain": label_inside("CREATE DOMAIN d AS mood", "d", "'it''s done'"),
+    "a label of an enum inside a composite type": label_inside(
+        "CREATE TYPE d AS (n int, m mood[])", "d", "(1, '{it''s done}')"
+    ),
+    "a label of an enum inside a range": label_inside(
+        "CREATE TYPE d AS RANGE (subtype = mood)", "d[]", "ARRAY[d('it''s done', NULL)]"
     ),
     "a value that is no label": Refusal(
         target="CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE t (id int PRIMARY KEY, v mood)",
@@ -164,6 +182,16 @@ REFUSALS = {
         target="CREATE TABLE t (id int PRIMARY KEY, v text); CREATE INDEX odd ON t ((substr(v, 1)::int))",
         says=("the index odd", "public.t"),
     ),
+    "one of several expressions": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text, a int GENERATED ALWAYS AS (length(v)) STORED, "
+        "CHECK (length(v) < 99)); CREATE INDEX odd ON t ((1 / (length(v) - 6)))",
+        says=("fails: the index odd. Run DROP INDEX",),
+    ),
+    "one of several expressions, which reads a text": Refusal(
+        target="CREATE TABLE t (id int PRIMARY KEY, v text, a int GENERATED ALWAYS AS (length(v)) STORED, "
+        "CHECK (length(v) < 99)); CREATE INDEX odd ON t ((substr(v, 1)::int))",
+        says=("fails: the index odd. Run DROP INDEX",),
+    ),
     "a computed column of its own": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v text, n smallint GENERATED ALWAYS AS (length(v) * 9999) STORED)",
         says=("the column n", "public.t"),
@@ -226,12 +254,13 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
             "a computed column of its own", "an index without room", "no partition under a name that is taken",
             "bounds of a partition", "a unique index alone",
             "a check of the domain below", "a trigger of one partition, whose function calls another",
-            "a trigger that calls itself",
+            "one of several expressions, which reads a text", "a trigger that calls itself",
+            "a label of an enum inside a domain", "a label of an enum inside a range",
         ],
         gated=[
             "a truncated parent", "a check of a parent", "a check of a partition alone", "a unique index",
             "a narrower type", "no partition", "an index of an expression", "a function that finds no table",
-            "an event trigger", "no partition by hash", "a partition that is referred to",
+            "an event trigger", "no partition by hash", "one of several expressions", "a partition that is referred to",
         ],
     ),
 )  # fmt: skip

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
+from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
 
@@ -74,3 +75,18 @@ def test_another_role_is_told_how_to_remove_what_runs_under_the_former_one_have_
         other.run()
     assert rig.comparison().equal
     execute(owner, f"REASSIGN OWNED BY {role} TO {former}", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_a_hint_is_completed_by_what_may_be_looked_up_where_something_else_may_not(rig: PlainRig) -> None:
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    execute(owner, "CREATE UNIQUE INDEX i ON t (v)", "REVOKE SELECT ON pg_catalog.pg_inherits FROM PUBLIC")
+    try:
+        with (
+            closing(Session(rig.target_dsn, pipeline="p", schema=DEFAULT_SCHEMA)) as session,
+            pytest.raises(FatalError, match=r'run DROP INDEX "public"\."i" at the target'),
+            session.errors("commit"),
+        ):
+            session.connection().execute("INSERT INTO t VALUES (1, 'a'), (2, 'a')")
+    finally:
+        execute(owner, "GRANT SELECT ON pg_catalog.pg_inherits TO PUBLIC")

@@ -25,26 +25,37 @@ WITH held AS (
     WHERE format('%%s.%%s', n.nspname, c.relname) = %(table)s AND c.relkind IN ('r', 'p')
 ), parts AS (
     SELECT oid FROM held UNION SELECT t.relid FROM held, pg_catalog.pg_partition_tree(held.oid) t
+), expressions (name, command, tree) AS (
+    SELECT 'the index ' || i.relname, format('DROP INDEX %%I.%%I', n.nspname, i.relname),
+           concat(x.indexprs, x.indpred)
+    FROM pg_catalog.pg_index x
+    JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid AND NOT i.relispartition
+    JOIN pg_catalog.pg_namespace n ON n.oid = i.relnamespace
+    WHERE x.indrelid IN (SELECT oid FROM parts) AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
+    UNION ALL
+    SELECT 'the constraint ' || k.conname,
+           format('ALTER TABLE %%I.%%I DROP CONSTRAINT %%I', n.nspname, c.relname, k.conname), k.conbin::text
+    FROM pg_catalog.pg_constraint k
+    JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE k.contype = 'c' AND k.conislocal AND k.conrelid IN (SELECT oid FROM parts)
+    UNION ALL
+    SELECT 'the column ' || a.attname, format('ALTER TABLE %%I.%%I DROP COLUMN %%I', n.nspname, c.relname, a.attname),
+           d.adbin::text
+    FROM pg_catalog.pg_attribute a
+    JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE a.attgenerated <> '' AND a.attrelid IN (SELECT oid FROM held)
 )
-SELECT 'the index ' || i.relname, format('DROP INDEX %%I.%%I', n.nspname, i.relname)
-FROM pg_catalog.pg_index x
-JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid AND NOT i.relispartition
-JOIN pg_catalog.pg_namespace n ON n.oid = i.relnamespace
-WHERE x.indrelid IN (SELECT oid FROM parts) AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL)
-UNION ALL
-SELECT 'the constraint ' || k.conname,
-       format('ALTER TABLE %%I.%%I DROP CONSTRAINT %%I', n.nspname, c.relname, k.conname)
-FROM pg_catalog.pg_constraint k
-JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE k.contype = 'c' AND k.conislocal AND k.conrelid IN (SELECT oid FROM parts)
-UNION ALL
-SELECT 'the column ' || a.attname, format('ALTER TABLE %%I.%%I DROP COLUMN %%I', n.nspname, c.relname, a.attname)
-FROM pg_catalog.pg_attribute a
-JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE a.attgenerated <> '' AND a.attrelid IN (SELECT oid FROM held)
+SELECT name, command, EXISTS (
+    SELECT FROM pg_catalog.pg_proc f WHERE f.prosrc = %(function)s AND tree ~ (':(op)?funcid ' || f.oid || ' ')
+) OR (%(is_read)s AND tree LIKE '%%COERCEVIAIO%%')
+FROM expressions
 ORDER BY 1
+"""
+"""With each, whether it calls the function of the server that failed, or reads a text as another type's value, if that
+failed.
 """
 _INDEXES: Final = """
 SELECT i.relname::text,
@@ -73,7 +84,7 @@ def name_culprit(connection: psycopg.Connection[Any], error: ParallelApplyError,
     if function_of(cause) is not None:
         _name_caller(connection, error, cause)
     elif _may_be_of_expression(cause) and error.table is not None and error.column is None:
-        _name_expressions(connection, error, error.table)
+        _name_expressions(connection, error, cause, error.table)
     elif cause.sqlstate == sqlstate.PROGRAM_LIMIT and error.table is not None and _is_of_index(cause):
         _name_indexes(connection, error, error.table)
     elif found := _PUBLISHED.match(cause.diag.message_primary or ""):
@@ -90,12 +101,20 @@ def _is_of_index(cause: psycopg.Error) -> bool:
     return (cause.diag.message_primary or "").startswith("index row ")
 
 
-def _name_expressions(connection: psycopg.Connection[Any], error: ParallelApplyError, table: str) -> None:
-    """Values that were read already fail in what is computed of them alone."""
-    found = connection.execute(_EXPRESSIONS, {"table": table}).fetchall()
+def _name_expressions(
+    connection: psycopg.Connection[Any], error: ParallelApplyError, cause: psycopg.Error, table: str
+) -> None:
+    """Values that were read already fail in what is computed of them alone: all of it, where nothing tells which."""
+    values = {
+        "table": table,
+        "function": cause.diag.source_function,
+        "is_read": cause.sqlstate == sqlstate.NO_SUCH_VALUE,
+    }
+    found = connection.execute(_EXPRESSIONS, values).fetchall()
     if not found:
         return
-    names, commands = _either(found)
+    at_fault = [(name, command) for name, command, fails in found if fails]
+    names, commands = _either(at_fault or [(name, command) for name, command, _ in found])
     error.hint = (
         f"At the target an expression over the row's values fails: {names}. Run {commands} at the target, or what "
         "lets it take the source's values; then run again."

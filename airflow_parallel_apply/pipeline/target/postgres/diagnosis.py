@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
-from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
+from airflow_parallel_apply.postgres.logins import FULL_HINT, LOGIN_HINT, is_full, refuses_login
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.raising import function_of
 from airflow_parallel_apply.postgres.settings import RESET_HINT
@@ -107,7 +107,7 @@ _DOMAIN_NOT_NULL: Final = (
     "The target's domain demands a value that the source has none for. Run ALTER DOMAIN {domain} DROP NOT NULL; then "
     "run again."
 )
-_NO_LABEL: Final = (
+NO_LABEL: Final = (
     "The target's enum lacks a label that the source's has: add it to {enum} there (ADD VALUE); or, if the "
     "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. Then run again."
 )
@@ -156,6 +156,8 @@ def translate(
             return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint=LOGIN_HINT)
         if "does not exist" in text:
             return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
+        if is_full(text):
+            return Unavailable(f"cannot connect to the {server}: {text}", op=op, hint=FULL_HINT)
         return Unavailable(f"cannot reach the {server}: {text}", op=op, hint="Is the server up, and reachable here?")
     if state is not None and state[:2] in _LOGIN:
         return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
@@ -231,7 +233,7 @@ def _hint(error: psycopg.Error, state: str, table: str | None) -> str | None:
     primary = error.diag.message_primary or ""
     enum = _ENUM.match(primary)
     if enum:
-        return _NO_LABEL.format(enum=enum[1])
+        return NO_LABEL.format(enum=enum[1])
     if state == sqlstate.INSUFFICIENT_PRIVILEGE and "row-level security" in primary:
         return _ROW_SECURITY
     if state == sqlstate.FEATURE_NOT_SUPPORTED and (

@@ -1,5 +1,5 @@
-"""Positions that somebody has removed: what their channels have applied is known no more, unless all of them had stopped
-at one seqno.
+"""Positions that somebody has removed: what their channels have applied is known no more, unless all had stopped at one
+seqno.
 """
 
 from __future__ import annotations

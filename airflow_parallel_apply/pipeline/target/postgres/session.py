@@ -6,6 +6,7 @@ import select
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -17,6 +18,7 @@ from airflow_parallel_apply.pipeline.target.postgres.bytes_for_letters import na
 from airflow_parallel_apply.pipeline.target.postgres.conflicting import name_constraint
 from airflow_parallel_apply.pipeline.target.postgres.culprits import name_culprit
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.enum_labels import name_label
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.lacking_partition import name_partition
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
@@ -111,14 +113,18 @@ class Session:
         connection = self._connection
         if connection is None or connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             return
-        with suppress(psycopg.Error):
-            name_owner(connection, error, cause, schema=self.schema)
-            name_grant(connection, error, cause)
-            name_required(connection, error, cause, self.former_columns)
-            name_culprit(connection, error, cause)
-            name_partition(connection, error, cause)
-            name_constraint(connection, error, cause)
-            name_encoding(connection, error, cause)
+        for complete in (
+            partial(name_owner, schema=self.schema),
+            name_grant,
+            partial(name_required, former=self.former_columns),
+            name_culprit,
+            name_label,
+            name_partition,
+            name_constraint,
+            name_encoding,
+        ):
+            with suppress(psycopg.Error):
+                complete(connection, error, cause)
 
     def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""
