@@ -90,3 +90,21 @@ def test_a_hint_is_completed_by_what_may_be_looked_up_where_something_else_may_n
             session.connection().execute("INSERT INTO t VALUES (1, 'a'), (2, 'a')")
     finally:
         execute(owner, "GRANT SELECT ON pg_catalog.pg_inherits TO PUBLIC")
+
+
+def test_a_right_is_granted_to_the_role_that_a_login_becomes_by_default(rig: PlainRig) -> None:
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    login = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["user"]
+    acting = f"{login}_acts"
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    execute(owner, f"CREATE ROLE {acting}", f"GRANT {acting} TO {login}", f"ALTER ROLE {login} SET role = {acting}")
+    try:
+        execute(owner, f"GRANT ALL ON t TO {acting}", "ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+        with (
+            closing(Session(rig.target_dsn, pipeline="p", schema=DEFAULT_SCHEMA)) as session,
+            pytest.raises(FatalError, match=f'Run ALTER ROLE "{acting}" BYPASSRLS at the target'),
+            session.errors("commit"),
+        ):
+            session.connection().execute("INSERT INTO t VALUES (1, 'a')")
+    finally:
+        execute(owner, f"ALTER ROLE {login} RESET ALL", f"DROP OWNED BY {acting}", f"DROP ROLE {acting}")

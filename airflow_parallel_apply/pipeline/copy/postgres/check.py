@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.rights import current_role
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
@@ -33,7 +34,7 @@ def copy_findings(
     session: Session, connection: Connection, relations: Sequence[Relation], *, create_tables: bool
 ) -> tuple[Finding, ...]:
     """In the caller's transaction. Errors: psycopg's own."""
-    role = connection.info.user
+    role = current_role(connection)
     found = find_tables(connection, relations, schema=session.schema)
     missing = [relation for relation, table in zip(relations, found, strict=True) if table is None]
     return (

@@ -9,6 +9,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.rights import current_role
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -80,7 +81,7 @@ def _name_reference(connection: psycopg.Connection[Any], error: ParallelApplyErr
             "did the copies differ at the start? `parallel-apply compare` shows it."
         )
         return
-    role = quoted(connection.info.user)
+    role = quoted(current_role(connection))
     error.hint = (
         "At the target a row refers to one that is not there, or that goes now. Let the target's foreign keys pass: "
         f"run GRANT SET ON PARAMETER session_replication_role TO {role} at the target, as a superuser; then run again. "

@@ -53,10 +53,9 @@ def name_grant(connection: psycopg.Connection[Any], error: ParallelApplyError, c
     if not isinstance(cause, psycopg.Error) or cause.sqlstate != sqlstate.INSUFFICIENT_PRIVILEGE:
         return
     if "row-level security" in (cause.diag.message_primary or ""):
-        role = quoted(connection.info.user)
         error.hint = (
             "The target's table has row security. Run ALTER ROLE "
-            f"{role} BYPASSRLS at the target, as a superuser; then run again."
+            f"{quoted(current_role(connection))} BYPASSRLS at the target, as a superuser; then run again."
         )
         return
     denied = _DENIED.fullmatch(cause.diag.message_primary or "")
@@ -94,8 +93,14 @@ def _name_other_grant(connection: psycopg.Connection[Any], error: ParallelApplyE
         if len(found) != 1:
             return
         right, path = "USAGE ON SEQUENCE", found[0]
-    (role,) = connection.execute("SELECT current_user").fetchone() or ("",)
-    error.hint = f"Run GRANT {right} {quoted(*path)} TO {quoted(role)} at the target, as its owner; then run again."
+    role = quoted(current_role(connection))
+    error.hint = f"Run GRANT {right} {quoted(*path)} TO {role} at the target, as its owner; then run again."
+
+
+def current_role(connection: psycopg.Connection[Any]) -> str:
+    """The role that acts, which need not be the login: `ALTER ROLE … SET role`. Errors: psycopg's own."""
+    (role,) = connection.execute("SELECT current_user::text").fetchone() or ("",)
+    return str(role)
 
 
 def _name_former_role(connection: psycopg.Connection[Any], error: ParallelApplyError, text: str) -> None:
