@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.router.plan import plan
 from tests.hunt.hints import LAPSE
-from tests.hunt.meanwhile import PACKAGE, Died, arrived
+from tests.hunt.meanwhile import PACKAGE, Died, arrived, unconfirmed
 from tests.hunt.proxy import Proxy
 from tests.hunt.runs import PLACES
 from tests.hunt.step import Step
@@ -79,6 +79,22 @@ class Disturbances:
 
     def _parameters(self, step: Step) -> None:
         self._player.configure(dict(step.options))
+
+    def _leave_out(self, step: Step) -> None:
+        """Exclude a table."""
+        given, path = self._rig.config.tables, str(step.options["table"])
+        self._player.configure({"tables": replace(given, exclude=(*given.exclude, path))})
+
+    def _take_in(self, step: Step) -> None:
+        given, path = self._rig.config.tables, str(step.options["table"])
+        self._player.configure({"tables": replace(given, exclude=tuple(set(given.exclude) - {path}))})
+
+    def _end_branches(self, step: Step) -> None:
+        """Some of those that are prepared at the target, as a person ends them."""
+        with psycopg.connect(self._player.ledger_dsn, autocommit=True) as connection:
+            query = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid LIMIT %s"
+            for (name,) in connection.execute(query, [step.options["count"]]).fetchall():
+                connection.execute(f"{step.options['how']} PREPARED '{name}'")
 
     def _crash(self, step: Step) -> None:
         self._player.crash(str(step.options["side"]))
@@ -147,18 +163,27 @@ class Disturbances:
         doing: dict[str, Callable[[], None]] = {
             "source": lambda: self._player.beside(step),
             "transaction": lambda: self._player.beside(step),
+            "target": lambda: self._player.beside(step),
             "run": lambda: self._tried_beside(self._player.run_once),
             "recopy": lambda: self._tried_beside(lambda: self._recopy(step)),
             "crash": lambda: self._crash(step),
             "lapse": lambda: self._lapse(step),
             "die": self._die,
         }
-        is_beside = do in ("source", "transaction", "run", "recopy")
+        is_beside = do in ("source", "transaction", "target", "run", "recopy")
         with suppress(Died), arrived(str(options["place"]), int(options["call"]), doing[do], is_beside=is_beside):
             if options["of"] == "run":
                 self._tried(self._player.run_once)
             else:
                 self._recopy(step)
+        self._lapse(step)
+
+    def _unconfirmed(self, step: Step) -> None:
+        """A run goes by while a transaction waits for its standby."""
+        commit = replace(step, options={"do": "transaction"})
+        server = self._player.world.servers["source"].dsn()
+        with unconfirmed(server, lambda: self._player.beside(commit)):
+            self._tried(self._player.run_once)
         self._lapse(step)
 
     def _die(self) -> None:

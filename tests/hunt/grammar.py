@@ -8,16 +8,20 @@ from typing import Any, Final
 
 from tests.hunt.events import EVENTS
 from tests.hunt.handovers import HANDOVERS
+from tests.hunt.hands import HANDS, NEED_BRANCHES
 from tests.hunt.loads import LOADS
-from tests.hunt.migrations import RECIPES, ROWS, RUN, Recipe
+from tests.hunt.migrations import RECIPES, RECOPY, ROWS, RUN, Recipe
 from tests.hunt.partitioning import NEED_RANGES, PARTITIONING
 from tests.hunt.rebuilds import REBUILDS
 from tests.hunt.relations import RELATIONS
+from tests.hunt.returns import RETURNS
 from tests.hunt.round_trips import ROUND_TRIPS
 from tests.hunt.runs import RUNS, killed_first_run, meanwhile
 from tests.hunt.servers import SERVERS
+from tests.hunt.sessions import SESSIONS
 from tests.hunt.shadows import SHADOWS
 from tests.hunt.step import Step, Trial
+from tests.hunt.strangers import STRANGERS
 from tests.hunt.tables import KINDS, Table, ranged
 from tests.hunt.type_changes import TYPE_CHANGES
 from tests.hunt.upkeep import UPKEEP
@@ -31,6 +35,11 @@ TOOLS: Final = REBUILDS | PARTITIONING | SHADOWS | TYPE_CHANGES | ROUND_TRIPS | 
 """The changes that tools and their users make, in steps that belong together."""
 BULK: Final = LOADS | HANDOVERS
 """The same of rows."""
+SCENES: Final = SESSIONS | STRANGERS | HANDS | RETURNS
+"""Steps of several sides that belong together."""
+_OF_SCENES: Final = 0.4
+"""How many trials have scenes in them; an exotic thing of these is a scene in two of three cases."""
+_NEED_RANGES: Final = {*NEED_RANGES, "attached for a while", "publication and back"}
 _OF_TOOLS: Final = 0.5
 """How many trials have tools in them; an exotic thing of these is a tool's in half of the cases."""
 _WITHOUT_EVENT_TRIGGER: Final = (
@@ -53,6 +62,7 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
         parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
     tools = _tools(random.Random(f"hunt tools {seed}"), tables, only)
+    scenes = _scenes(random.Random(f"hunt scenes {seed}"), tables, parameters, only)
     steps = [Step(do="both" if parameters["start"] != "copy" else "source", sql=TYPES)]
     for table in tables:
         steps += [Step(do=steps[0].do, sql=tuple(table.create))]
@@ -63,8 +73,11 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     steps += [Step(do="source", sql=tuple(table.more)) for table in tables if table.more]
     for _ in range(dice.choice((1, 1, 1, 2, 2, 3))):
         steps += ordinary(dice, tables, dice.randint(0, 2))
-        tool = next(tools, "")
-        steps += _of_tool(dice, tool, tables, parameters) if tool else _exotic(dice, tables, parameters, only)
+        tool, scene = next(tools, ""), next(scenes, "")
+        if scene:
+            steps += _of_scene(dice, scene, tables, parameters)
+        else:
+            steps += _of_tool(dice, tool, tables, parameters) if tool else _exotic(dice, tables, parameters, only)
         steps += ordinary(dice, tables, dice.randint(0, 2))
         if dice.random() < 0.5:
             steps += [Step(do="run")]
@@ -137,6 +150,30 @@ def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> I
     return iter(("without" if dice.random() < 0.3 else "", *chosen))
 
 
+def _scenes(
+    dice: random.Random, tables: list[Table], parameters: dict[str, Any], only: Collection[str]
+) -> Iterator[str]:
+    """The scene of each exotic thing, empty where it is another thing. As `_tools`."""
+    kinds = sorted(SCENES.keys() & set(only or SCENES))
+    if not kinds or (dice.random() >= _OF_SCENES and not only):
+        return iter(())
+    others = not set(only) <= SCENES.keys() or not only
+    chosen = [dice.choice(kinds) if not (others and dice.random() < 1 / 3) else "" for _ in range(3)]
+    if set(chosen) & _NEED_RANGES and not any(table.leaves for table in tables):
+        tables[0] = ranged(dice, "t0", with_default=dice.random() < 0.5)
+    if set(chosen) & set(NEED_BRANCHES):
+        parameters |= {"consistency": "epoch", "epoch_protocol": "two_phase"}
+    return iter(chosen)
+
+
+def _of_scene(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
+    live = [table for table in tables if table.schema == "public"] or tables
+    steps: list[Step] = []
+    for one in SCENES[kind](dice, live):
+        steps += performed(dice, kind, one, live, parameters) if isinstance(one, Recipe) else [one]
+    return meanwhile(dice, steps, live) if dice.random() < _MEANWHILE else steps
+
+
 def _of_tool(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
     live = [table for table in tables if table.schema == "public"] or tables
     steps = (
@@ -171,20 +208,26 @@ def performed(
         if statement == ROWS:
             row = dice.choice(tables).insert(dice, 2) if dice.random() < 0.7 else tables[0].change(dice)
             groups.append((row, ""))
-        elif statement in recipe.by_hand and with_messages and not _is_untold(statement):
-            groups.append((f"{statement}; {ddl(statement)}", statement))
+        elif statement in recipe.by_hand and not _is_untold(statement):
+            told = [statement, ddl(statement)] if with_messages else [statement]
+            groups.append((recipe.form(told), recipe.form([statement])))
         else:
             groups.append((statement, statement if statement in recipe.by_hand else ""))
     names = tuple(dict.fromkeys((*recipe.names, *(("message", "DDL") if with_messages else ()))))
     kind = f"{kind}{', told' if with_messages else ''}"
     options = {"superuser": True} if recipe.superuser else {}
     if together:
-        sql = tuple(statement for statement, _ in groups if statement != RUN)
-        return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=tuple(recipe.by_hand))]
+        sql = tuple(statement for statement, _ in groups if not statement.startswith((RUN, RECOPY)))
+        by_hand = tuple(done for _, done in groups if done)
+        return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=by_hand, options=options)]
     steps = []
     for statement, done in groups:
         if statement == RUN:
             steps.append(Step(do="run"))
+            continue
+        if statement.startswith(RECOPY):
+            options_of_copy = {"tables": statement.removeprefix(RECOPY).split()}
+            steps.append(Step(do="recopy", options=options_of_copy, kind="tables recopied"))
             continue
         by_hand = (done,) if done else ()
         steps.append(Step(do="source", sql=(statement,), kind=kind, names=names, by_hand=by_hand, options=options))

@@ -1,15 +1,20 @@
-"""Something is done while the product is at some place: one of its functions waits for it, in this process."""
+"""Something is done while the product is at some place: one of its functions waits for it, in this process. Or the
+product goes by while somebody's commit waits.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
+
+import psycopg
 
 from tests.hunt.runs import PLACES
 
@@ -19,6 +24,10 @@ _HEAD_START_SECONDS: Final = 0.3
 _LONGEST_SECONDS: Final = 60.0
 _LASTING: Final = ThreadPoolExecutor(max_workers=1)
 """A server ends with the thread that started it, so no thread of a lane's may."""
+
+
+_CONFIRMED_SECONDS: Final = 8.0
+"""How long a commit waits for its standby at most: what it has locked may keep a run waiting."""
 
 
 class Died(BaseException):
@@ -77,3 +86,37 @@ def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -
     else:
         # A thread of a lane's may have arrived there, and be at it still.
         ended.wait(_LONGEST_SECONDS)
+
+
+@contextmanager
+def unconfirmed(dsn: str, commit: Callable[[], None]) -> Iterator[None]:
+    """What `commit` commits with `synchronous_commit = on` waits for a standby, until the context ends."""
+    committing = threading.Thread(target=commit, daemon=True)
+    confirmed = threading.Timer(_CONFIRMED_SECONDS, _set_standbys, (dsn, ""))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("ALTER DATABASE hunt SET synchronous_commit = local")
+    _set_standbys(dsn, "nobody")
+    try:
+        committing.start()
+        confirmed.start()
+        _wait_until_one_waits(dsn, committing)
+        yield
+    finally:
+        confirmed.cancel()
+        _set_standbys(dsn, "")
+        committing.join(_LONGEST_SECONDS)
+
+
+def _set_standbys(dsn: str, names: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SHOW synchronous_standby_names").fetchone() != (names,):
+            time.sleep(0.01)
+
+
+def _wait_until_one_waits(dsn: str, committing: threading.Thread) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        while committing.is_alive() and connection.execute(waiting).fetchone() == (0,):
+            time.sleep(0.01)

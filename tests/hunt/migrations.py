@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,23 +14,33 @@ ROWS: Final = "-- rows"
 """A place where rows are written under the definition of that moment."""
 RUN: Final = "-- run"
 """A place where a run captures what was done so far."""
+RECOPY: Final = "-- recopy "
+"""Begins a place where tables are copied anew."""
 BY_TOOL: Final = "/* tool */ "
 """Begins what a tool does for itself: nobody repeats it at the target, or tells it."""
 
 
 @dataclass(kw_only=True)
 class Recipe:
-    """Statements in order. `alone`: they cannot run in one transaction. `superuser`: who has to run them."""
+    """Statements in order. `alone`: they cannot run in one transaction. `superuser`: who has to run them. `form`: how
+    a statement that changes a definition is run, alone or with what tells it.
+    """
 
     statements: list[str]
     names: list[str] = field(default_factory=list)
     alone: bool = False
     superuser: bool = False
+    form: Callable[[Sequence[str]], str] = "; ".join
 
     @property
     def by_hand(self) -> list[str]:
         """Statements that change definitions."""
         return [one for one in self.statements if one.startswith(_DDL) and not one.startswith("ALTER PUBLICATION")]
+
+
+def recopy_of(*paths: str) -> str:
+    """The place where these tables are copied anew."""
+    return RECOPY + " ".join(paths)
 
 
 def _fresh(dice: random.Random) -> str:

@@ -30,9 +30,11 @@ _SETTINGS: Final = "SET datestyle = iso; SET intervalstyle = postgres; SET timez
 Rows = Counter[str]
 
 
-def differences(source_dsn: str, target_dsn: str, schemas: tuple[str, ...], *, known: Collection[str]) -> list[str]:
-    """A line for each table that differs. `known`: those of which a row of the present definition was sent; of the
-    others, columns that one side lacks are left out, and a table without rows need not be there.
+def differences(
+    source_dsn: str, target_dsn: str, schemas: tuple[str, ...], *, known: Collection[str], but: Collection[str] = ()
+) -> list[str]:
+    """A line for each table that differs, `but` for some. `known`: those of which a row of the present definition was
+    sent; of the others, columns that one side lacks are left out, and a table without rows need not be there.
     """
     with psycopg.connect(source_dsn) as source, psycopg.connect(target_dsn) as target:
         source.execute(_SETTINGS), target.execute(_SETTINGS)
@@ -41,6 +43,8 @@ def differences(source_dsn: str, target_dsn: str, schemas: tuple[str, ...], *, k
         found = []
         for path, (kind, names) in here.items():
             told = ".".join(path)
+            if told in but:
+                continue
             if path not in there:
                 if told in known or _count(source, path, kind):
                     found.append(f"{told} is missing at the target")
@@ -53,6 +57,16 @@ def differences(source_dsn: str, target_dsn: str, schemas: tuple[str, ...], *, k
             if ours != theirs:
                 found.append(f"{told} ({', '.join(both)}): {_shown(ours, theirs)}")
         return found
+
+
+def contents(dsn: str, path: str) -> Rows | None:
+    """The rows of one table, which is called schema.table; None where there is none."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute(_SETTINGS)
+        for _, schema, name, kind, names in _tables(connection, (path.partition(".")[0],)):
+            if f"{schema}.{name}" == path:
+                return _rows(connection, (schema, name), kind, names)
+    return None
 
 
 def tell_definitions(dsn: str, schemas: tuple[str, ...]) -> None:

@@ -12,30 +12,21 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import (
-    Consistency,
-    DdlPolicy,
-    EpochProtocol,
-    PipelineConfig,
-    QueueEndpoint,
-    Start,
-    StoreName,
-    TablePatterns,
-)
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.queue.model import QueueError
 from tests.hunt.disturb import Disturbances
 from tests.hunt.hints import Follower, named
+from tests.hunt.kept import Kept
 from tests.hunt.oracle import differences, tell_definitions
+from tests.hunt.rigs import SCHEMAS, rig_of
 from tests.hunt.step import Step, Trial
 from tests.hunt.targets.hints import FollowerElsewhere
 from tests.hunt.targets.open import POSTGRES
 from tests.hunt.world import World
 from tests.support.rig import Rig, execute
 
-SCHEMAS: Final = ("public", "shop", "moved")
 RED: Final = (ParallelApplyError, QueueError)
 _TRIES: Final = 14
 _ROUNDS: Final = 4
@@ -77,7 +68,8 @@ class Player:
         kind = str(trial.parameters.get("target", POSTGRES))
         self.hunted = None if kind == POSTGRES else world.hunted(kind)
         """The target, where it is of another kind: the server is the ledger's then."""
-        self.rig = self._rig()
+        self.rig = rig_of(world, trial, self.hunted)
+        self._kept = Kept()
         self.green_at = 0
         """How many of the steps lay before the last green run."""
 
@@ -158,12 +150,15 @@ class Player:
     def _differences(self, *, strict: bool) -> list[str]:
         if self.hunted is not None:
             return self.hunted.differences(self.rig)
-        known = self._touched if strict else set()
-        return differences(self.rig_of_owner.source_dsn, self.rig_of_owner.target_dsn, SCHEMAS, known=known)
+        source, target = self.rig_of_owner.source_dsn, self.rig_of_owner.target_dsn
+        known, tables = self._touched if strict else set(), self.rig.config.tables
+        found = differences(source, target, SCHEMAS, known=known, but=tables.exclude)
+        return [*found, *self._kept.differences(target, tables)]
 
     def new_log(self) -> None:
         """As a person does who starts anew."""
         self._log += 1
+        self._kept = Kept()
         self.rig = self.rig.having(log_url=str(self.world.directory / f"log{self._log}"))
 
     @property
@@ -214,37 +209,6 @@ class Player:
         if not any(named(name, told) for name in names):
             raise Caught("red that names something else", f"{told} (expected one of {sorted(names)})")
 
-    def _rig(self) -> Rig:
-        given = self.trial.parameters
-        limits = {name: given[name] for name in ("channels", "epoch_max_changes", "unit_max_bytes") if name in given}
-        start = Start(given.get("start", "copy"))
-        config = PipelineConfig(
-            pipeline="p",
-            log_url=str(self.world.directory / "log0"),
-            tables=TablePatterns(include=tuple(f"{schema}.*" for schema in SCHEMAS)),
-            start=start,
-            create_tables=start is Start.COPY and self.hunted is None,
-            ddl=DdlPolicy(given.get("ddl", "refuse")),
-            consistency=Consistency(given.get("consistency", "channel")),
-            epoch_protocol=EpochProtocol(given.get("epoch_protocol", "auto")),
-            store=StoreName(given.get("store", "log")),
-            router=self.world.router.endpoint,
-            lanes=2,
-            **limits,
-        )
-        target = self.ledger_dsn
-        if given.get("role") == "plain":
-            target = psycopg.conninfo.make_conninfo(target, user="plain")
-        queue = None
-        if given.get("queue") == "elsewhere":
-            queue = QueueEndpoint(conn_id="queue", dsn=self.world.servers["source"].dsn("queue"))
-        source = self.world.servers["source"].dsn("hunt")
-        if given.get("source_role") == "reader":
-            source = psycopg.conninfo.make_conninfo(source, user="reader")
-        ledger = None if self.hunted is None else self.ledger_dsn
-        target = target if self.hunted is None else self.hunted.url
-        return Rig(config=config, source_dsn=source, target_dsn=target, queue=queue, ledger_dsn=ledger)
-
     def end_sessions(self) -> str:
         """Roll back what the trial's own sessions hold open, commit what they prepared; says how many."""
         ended = [connection for connection in self._sessions.values() if not connection.closed]
@@ -257,8 +221,9 @@ class Player:
         return f"ended {len(ended)} sessions, {len(held)} prepared transactions"
 
     def beside(self, step: Step) -> None:
-        """A step at the source, while something else is under way; it waits longer for locks."""
-        (self._transaction if step.options["do"] == "transaction" else self._source)(step, lock_timeout="20s")
+        """A step while something else is under way; it waits longer for locks."""
+        do = {"transaction": self._transaction, "target": self._target}.get(str(step.options["do"]), self._source)
+        do(step, lock_timeout="20s")
 
     def _source(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
         run_each(self._source_dsn(step), step.sql, lock_timeout)
@@ -272,11 +237,13 @@ class Player:
             if sum(_patient(connection, statement) for statement in step.sql):
                 self._touched.add(str(step.options["table"]))
 
-    def _target(self, step: Step) -> None:
+    def _target(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
         if self.hunted is not None:
             self.hunted.run(step.sql)
             return
-        run_each(self.rig_of_owner.target_dsn, step.sql)
+        run_each(self.rig_of_owner.target_dsn, step.sql, lock_timeout)
+        for path in step.options.get("keeps", ()):
+            self._kept.note(self.rig_of_owner.target_dsn, path)
 
     def _both(self, step: Step) -> None:
         run_each(self.rig.source_dsn, step.sql)

@@ -45,6 +45,7 @@ class World:
                 for (held,) in connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
                     with suppress(psycopg.Error):
                         execute(server.dsn("hunt"), f"ROLLBACK PREPARED '{held}'")
+                connection.execute("ALTER ROLE postgres RESET ALL")
                 for name in ("hunt", "queue"):
                     connection.execute(_END, [name])
                 connection.execute(
