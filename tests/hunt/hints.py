@@ -27,6 +27,7 @@ _PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")
 _COMMAND: Final = re.compile(
     r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
 )
+_SWITCH: Final = "SELECT pg_switch_wal()"
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip(?: and until=([0-9A-F]+/[0-9A-F]+))?")
 _SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips this statement alone")
 _TIMES_REFUSED: Final = 3
@@ -80,6 +81,8 @@ class Follower:
             self._without,
             self._passing_over,
             self._check_first,
+            self._switched,
+            self._emptied,
             self._shell,
             self._sql,
             self._check,
@@ -138,7 +141,8 @@ class Follower:
             refused = " ".join(result.output.split())
             if not result.exit_code or "Hint:" not in refused:
                 break
-            if not (how := self._sql(Exception(refused), refused.split("Hint:")[1])):
+            hint = refused.split("Hint:")[1]
+            if not (how := self._switched(Exception(refused), hint) or self._sql(Exception(refused), hint)):
                 break
             result = runner.invoke(app, words)
             text = f"{text}, after {how}"
@@ -170,6 +174,18 @@ class Follower:
         if "run that first" not in hint:
             return ""
         return f"{self._check(error, hint)}; {self._shell(error, hint) or self._sql(error, hint)}"
+
+    def _switched(self, error: Exception, hint: str) -> str:
+        """As a superuser."""
+        if _SWITCH not in hint:
+            return ""
+        execute(self._player.world.servers["source"].dsn("hunt"), _SWITCH)
+        return _SWITCH
+
+    def _emptied(self, error: Exception, hint: str) -> str:
+        """The target's tables that have rows where the first run is to find none."""
+        found = re.findall(r"(\S+) has rows, where the first run is to find none", str(error))
+        return self._execute(Side.TARGET, [f"TRUNCATE {name} CASCADE" for name in found]) if "Empty it" in hint else ""
 
     def _check(self, error: Exception, hint: str) -> str:
         """Follow `check`, where it has commands."""
