@@ -90,6 +90,23 @@ def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: R
         require_green_and_equal(rig)
 
 
+@pytest.mark.parametrize("altered", ["publish = 'insert'", "publish_via_partition_root"])
+def test_truncations_are_told_again_by_a_publication_that_somebody_altered(rig: Rig, altered: str) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write(
+        f'ALTER PUBLICATION "parallel_apply_p.parts" SET ({altered})',
+        "INSERT INTO p SELECT i, 'first' FROM generate_series(1, 50) i",
+    )
+    require_green_and_equal(rig)
+    rig.write("TRUNCATE p_1")
+    with pytest.raises(ParallelApplyError, match=r"partitions of public\.p changed.*recopy .*--table public\.p"):
+        rig.run()
+    again(rig, "p")
+    require_green_and_equal(rig)
+
+
 @pytest.mark.parametrize("policy", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_detached_partition_is_followed_as_a_table_of_its_own_once_it_is_one_at_the_target(
     rig: Rig, policy: DdlPolicy

@@ -23,7 +23,12 @@ from airflow_parallel_apply.pipeline.source.postgres.session import statement
 _WITH_ROWS: Final = "r"
 
 _OWNED: Final = """
-SELECT n.nspname, c.relname
+SELECT n.nspname, c.relname, EXISTS (
+    SELECT
+    FROM pg_catalog.pg_publication_rel r
+    JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+    WHERE r.prrelid = c.oid AND p.pubname = %s
+)
 FROM unnest(%s::text[], %s::text[]) AS named (schema, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = named.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = named.name
@@ -38,28 +43,35 @@ def watch_name(publication: str) -> str:
 
 def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterable[RegisteredTable]) -> bool:
     """Have the truncations of these tables' partitions told from now on, and keep these logged, where the role owns
-    them. False if there is nothing to do. Errors: psycopg's own.
+    them. The second publication may have been altered: then it tells them again. False if there is nothing to do.
+    Errors: psycopg's own.
     """
-    missing = _owned(connection, [member for table in tables for member in unwatched(table)])
-    if not missing:
+    untold = _owned(connection, publication, [member for table in tables for member in unwatched(table)])
+    if not untold:
         return False
     name = sql.Identifier(watch_name(publication))
-    names = sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(*member)) for member in missing)
+    missing = [sql.SQL("ONLY {}").format(sql.Identifier(*member)) for *member, is_in_it in untold if not is_in_it]
+    names = sql.SQL(", ").join(missing)
     found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [watch_name(publication)]).fetchone()
     if found is None:
         create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'truncate')")
         connection.execute(create.format(name, names))
-    else:
+        return True
+    options = "publish = 'truncate', publish_via_partition_root = false"
+    connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(options)))
+    if missing:
         connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, names))
     return True
 
 
-def _owned(connection: psycopg.Connection[Any], members: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those of these schemas and names that the role may publish."""
+def _owned(
+    connection: psycopg.Connection[Any], publication: str, members: Sequence[tuple[str, str]]
+) -> list[tuple[str, str, bool]]:
+    """Those of these schemas and names that the role may publish, and whether they are in the second publication."""
     if not members:
         return []
     schemas, names = zip(*members, strict=True)
-    return connection.execute(_OWNED, [list(schemas), list(names)]).fetchall()
+    return connection.execute(_OWNED, [watch_name(publication), list(schemas), list(names)]).fetchall()
 
 
 def unwatched(table: RegisteredTable) -> tuple[tuple[str, str], ...]:
