@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
@@ -87,8 +88,8 @@ def upgraded(servers: ExitStack, source: PostgresServer, tmp_path: Path) -> tupl
     new.stop()
     servers.callback(new.stop)
     user = pwd.getpwuid(source.directory.stat().st_uid)
-    place = tmp_path / "pg_upgrade"
-    place.mkdir(exist_ok=True)
+    # Not below `tmp_path`: a socket's path has 107 bytes at most.
+    place = Path(servers.enter_context(TemporaryDirectory(prefix="upgrade", dir="/tmp")))
     os.chown(place, user.pw_uid, user.pw_gid)
     options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
     paths = [f"--{side}-{kind}" for side in ("old", "new") for kind in ("bindir", "datadir")]
