@@ -79,6 +79,22 @@ def test_what_was_altered_before_a_run_or_named_otherwise_changes_nothing(rig: R
     assert_equal(rig)
 
 
+def test_what_was_altered_before_a_run_that_brought_nothing_changes_nothing(rig: Rig) -> None:
+    """An idle pipeline on a busy server."""
+    busy = ["SELECT pg_current_xact_id()"] * 50
+    rig.both(_MOOD, *_SWAP)
+    for _ in range(2):
+        rig.write(*busy)
+        rig.run()
+    rig.both(_PAIR, *_AGAIN)
+    rig.write(*busy)
+    rig.run()
+    rig.both("ALTER TABLE t ADD COLUMN m mood, ADD COLUMN p pair")
+    rig.write("UPDATE t SET m = 'x', p = ROW(1, 'x')", *busy)
+    rig.run()
+    assert_equal(rig)
+
+
 @pytest.mark.long
 def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     install(rig.source_dsn)

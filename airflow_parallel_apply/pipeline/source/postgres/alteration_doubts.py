@@ -45,12 +45,11 @@ def alteration_doubts(
     known: Mapping[int, RegisteredTable],
     *,
     horizon: int | None,
-    horizon_now: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Yield the doubts of tables that are otherwise than registered, with what was registered of them. `known`: all
     registered tables, by oid. `horizon`: that of the registration. Errors: psycopg's own.
     """
-    yield from _value_doubts(connection, slot, publication, pairs, horizon, horizon_now)
+    yield from _value_doubts(connection, slot, publication, pairs, horizon)
     yield from _label_doubts(connection, slot, publication, pairs)
     yield from _attribute_doubts(connection, slot, publication, pairs)
     yield from _young_type_doubts(connection, slot, publication, pairs, horizon)
@@ -63,12 +62,9 @@ def _value_doubts(
     publication: str,
     pairs: Sequence[Pair],
     horizon: int | None,
-    horizon_now: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose rows may have other values than were sent, with what was registered of them."""
-    for (before, after), columns in altered_values(
-        connection, slot, publication, pairs, horizon=horizon, horizon_now=horizon_now
-    ):
+    for (before, after), columns in altered_values(connection, slot, publication, pairs, horizon=horizon):
         what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "
         what += "shows that no USING gave older rows other values"
         yield Doubt(table=after.name, what=what, more=_VALUES_HINT), before

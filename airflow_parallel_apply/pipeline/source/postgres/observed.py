@@ -29,13 +29,13 @@ class ObservedTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """`horizon`: as in `Registration`. `publication`: the `xmin` of it; None where it is gone. `ours`: the transaction
-    of our last change to it. `wrong`: what it should send and does not, or the other way round, for people. `schemas`:
-    those that it publishes whole.
+    """`horizon`: below this transaction id everything was over before the catalog was read. `publication`: the `xmin`
+    of it; None where it is gone, and nothing else is known. `ours`: the transaction of our last change to it. `wrong`:
+    what it should send and does not, or the other way round, for people. `schemas`: those that it publishes whole.
     """
 
     server: str
-    horizon: int | None
+    horizon: int
     publication: int | None
     ours: int | None
     wrong: tuple[str, ...]
@@ -67,7 +67,7 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
     """`known`: tables that are asked for by oid and name, whether they are published or not. Errors: psycopg's own."""
     found = connection.execute(statement("publication"), {"publication": publication}).fetchone()
     if found is None:
-        return Observed(server="", horizon=None, publication=None, ours=None, wrong=(), schemas=(), tables={})
+        return Observed(server="", horizon=0, publication=None, ours=None, wrong=(), schemas=(), tables={})
     server, xmin, ours, unpublished, via_root, horizon = found
     wrong = [f"does not publish {', '.join(unpublished)}"] if unpublished else []
     if not via_root:

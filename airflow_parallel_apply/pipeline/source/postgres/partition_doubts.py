@@ -25,7 +25,6 @@ def partition_doubts(
     changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
     *,
     horizon: int | None,
-    horizon_now: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose partitions are others, or have other files, or are not logged, with what was registered of
     them. `horizon`: that of the registration. Errors: psycopg's own.
@@ -51,13 +50,7 @@ def partition_doubts(
                 f"{part.name} was rewritten, perhaps while it was unlogged"
                 for part in _relogged(before, after)
                 if part.oid not in truncated
-                and not has_older_row(
-                    connection,
-                    part.oid,
-                    horizon=horizon,
-                    horizon_now=horizon_now,
-                    or_none=part.oid in fresh,
-                )
+                and not has_older_row(connection, part.oid, horizon=horizon, or_none=part.oid in fresh)
             ),
         ]
         if told:

@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.source.postgres.copied import copied_rows
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
+from airflow_parallel_apply.pipeline.source.postgres.marks import needs_mark
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
@@ -125,8 +126,8 @@ class Preparation:
             if watch(self.session.catalog(), self.publication, registration.tables):
                 registration = self._proven(log)
         # Behind the look at them and before they are registered, so that a crash in between writes another mark. This
-        # run reads up to it. Not for a horizon that moved alone, or each run would write one.
-        if log.registration is None or registration.tables != Registration.from_text(log.registration).tables:
+        # run reads up to it.
+        if needs_mark(self.session.catalog(), log, registration):
             self.slot.mark()
         followed = published(self.session.catalog(), self.publication)
         sightings = look_again(self.session, followed, in_order(log.sightings))
@@ -211,7 +212,7 @@ class Preparation:
             if log.registration is None
             else Registration.from_text(log.registration)
         )
-        return prove(self.session, self.slot.name, self.publication, self.config, registration)
+        return prove(self.session, self.slot.name, self.publication, self.config, registration, resume=log.resume)
 
     def _objects(self, log: OpenLog) -> PipelineObjects:
         return PipelineObjects(

@@ -12,6 +12,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding, table_options
 from airflow_parallel_apply.pipeline.source.postgres.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
@@ -23,9 +24,7 @@ from airflow_parallel_apply.pipeline.source.postgres.unregistered import altered
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
-_FEW_TABLES: Final = 50
-_HORIZON_STEP: Final = 100_000
-"""Transaction ids by which the horizon of more tables may lag before the log keeps all of them again."""
+_COMPARABLE_XIDS: Final = 2**31 - 1
 _UNREGISTERED: Final = (
     "{table} had rows before a run that published it had registered it, and was altered at the source meanwhile, of "
     "which no row is sent: {names}"
@@ -62,8 +61,16 @@ class Proof:
         )
 
 
-def prove(session: Session, slot: str, publication: str, config: PipelineConfig, registration: Registration) -> Proof:
-    """Compare the catalog with what is registered. Errors: psycopg's own."""
+def prove(
+    session: Session,
+    slot: str,
+    publication: str,
+    config: PipelineConfig,
+    registration: Registration,
+    *,
+    resume: ResumePoint | None,
+) -> Proof:
+    """Compare the catalog with what is registered. `resume`: of the log. Errors: psycopg's own."""
     now = observe_now(session, publication, registration.tables)
     connection = session.catalog()
     if now.publication is None:
@@ -71,8 +78,13 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         return Proof(registration=registration, doubts=tuple(doubts))
     # Oids and transaction ids of another server are not compared: whoever adopted it vouches for the time before.
     is_same_server = now.server == registration.server
+    registration = (
+        registration.seen_from(resume)
+        if is_same_server
+        else replace(registration, server=now.server, horizon=0, ahead=None)
+    )
     known = {table.oid: table for table in registration.tables}
-    horizon = _horizon_then(registration, now)
+    horizon = _horizon(registration, now)
     proven: dict[int, RegisteredTable] = {}
     doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
     unsure = {doubt.table for doubt in doubts}
@@ -102,8 +114,7 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
         slot,
         publication,
         changed,
-        horizon=horizon if is_same_server else None,
-        horizon_now=now.horizon,
+        horizon=horizon,
     ):
         doubts.append(table_doubt)
         proven[table.oid] = table
@@ -118,7 +129,6 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
             pairs,
             known,
             horizon=horizon,
-            horizon_now=now.horizon,
         ):
             doubts.append(table_doubt)
             proven[table.oid] = table
@@ -135,15 +145,8 @@ def prove(session: Session, slot: str, publication: str, config: PipelineConfig,
             doubts.append(Doubt(table=table.name, what=_UNREGISTERED.format(table=table.name, names=listed(names))))
             del proven[table.oid]
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
-    return Proof(
-        registration=Registration(
-            server=now.server,
-            tables=tables,
-            horizon=_horizon(registration, tables, now, is_same_server=is_same_server),
-            since=registration.since,
-        ),
-        doubts=tuple(doubts),
-    )
+    registration = registration.looked_at(tables, now.horizon, resume)
+    return Proof(registration=registration, doubts=tuple(doubts))
 
 
 def is_as_registered(session: Session, publication: str, registration: Registration) -> bool:
@@ -158,27 +161,10 @@ def is_as_registered(session: Session, publication: str, registration: Registrat
     )
 
 
-def _horizon_then(registration: Registration, now: Observed) -> int | None:
-    """That of the registration. A server whose transaction ids went back, as one that was restored without what others
-    wrote, gives those ids to others now: of none it is known to have been over.
-    """
+def _horizon(registration: Registration, now: Observed) -> int | None:
+    """That of the registration, or of as long ago as the server's comparison of transaction ids reaches."""
     then = registration.horizon
-    return 0 if then is not None and now.horizon is not None and now.horizon < then else then
-
-
-def _horizon(
-    before: Registration, tables: tuple[RegisteredTable, ...], now: Observed, *, is_same_server: bool
-) -> int | None:
-    """An older one is as true, and spares the log a large registration."""
-    if (
-        len(tables) <= _FEW_TABLES
-        or before.horizon is None
-        or now.horizon is None
-        or not is_same_server
-        or tables != before.tables
-    ):
-        return now.horizon
-    return before.horizon if 0 <= now.horizon - before.horizon < _HORIZON_STEP else now.horizon
+    return None if then is None else max(then, now.horizon - _COMPARABLE_XIDS)
 
 
 def _publication_doubts(

@@ -17,9 +17,15 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
+from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
+
 PARTITIONED = "p"
 """The `relkind` of a table that stands for its partitions."""
 _KEPT_TEXTS: Final = 2
+_FEW_TABLES: Final = 50
+_HORIZON_STEP: Final = 100_000
+"""Transaction ids by which the horizon of more tables may lag before the log keeps all of them again."""
+_XIDS: Final = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +97,12 @@ class RegisteredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """`server`: the system identifier, since oids and transaction ids of another server mean something else. `horizon`:
-    below this transaction id everything was over when the catalog was read; None in a log of an older version.
+    """`server`: the system identifier, since oids and transaction ids of another server mean something else.
+
+    `horizon`: below this transaction id everything was over when the catalog was read, or before; 0 where none is
+    known, None in a log of an older version, which knows no types either. `ahead`: that of the moment itself, which
+    counts as far as the log has come, see `_over_by`; None where it is not kept.
+
     `since`: tables that were taken in after the first run, by oid, with the LSN from which on their commits count: what
     the slot sends of them below was published by somebody else.
     """
@@ -100,6 +110,7 @@ class Registration:
     server: str
     tables: tuple[RegisteredTable, ...]
     horizon: int | None = None
+    ahead: int | None = None
     since: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -117,6 +128,25 @@ class Registration:
         left = {oid: first for oid, first in self.since if first > captured_lsn}
         return replace(self, since=tuple(sorted((left | dict.fromkeys(oids, lsn)).items())))
 
+    def seen_from(self, resume: ResumePoint | None) -> Registration:
+        """With the horizon that the log's last transaction leads to. What is read behind it without a look leads no
+        further: the source may have gone back meanwhile.
+        """
+        if self.horizon is None or self.ahead is None:
+            return self
+        return replace(self, horizon=max(self.horizon, _over_by(self.ahead, resume)), ahead=None)
+
+    def looked_at(self, tables: tuple[RegisteredTable, ...], horizon: int, resume: ResumePoint | None) -> Registration:
+        """With the tables of now, and with what is over now. An older horizon is as true, and spares the log a large
+        registration.
+        """
+        known = self.horizon or 0
+        if len(tables) <= _FEW_TABLES:
+            return replace(self, tables=tables, horizon=known, ahead=horizon)
+        now = _over_by(horizon, resume)
+        is_near = tables == self.tables and now - known < _HORIZON_STEP
+        return replace(self, tables=tables, horizon=known if is_near else max(known, now), ahead=None)
+
     def having(self, *tables: RegisteredTable) -> Registration:
         """With these tables as they are given, instead of what was registered of them, and of others of their names."""
         given, names = {table.oid for table in tables}, {table.name for table in tables}
@@ -130,6 +160,7 @@ class Registration:
                 "server": self.server,
                 "tables": [_table_to_json(table) for table in self.tables],
                 "horizon": self.horizon,
+                "ahead": self.ahead,
                 **({"since": self.since} if self.since else {}),
             },
             separators=(",", ":"),
@@ -141,14 +172,30 @@ class Registration:
         return _registration(text)
 
 
+def _over_by(horizon: int, resume: ResumePoint | None) -> int:
+    """The horizon as far as it holds whatever a source has lost behind the log's last transaction, and gives the ids of
+    which to others: what had its id before that transaction keeps it, and was over, or ended when the source went back.
+    """
+    if resume is None or resume.xid is None:
+        return 0
+    # The log has the lower half of the id.
+    last = horizon + (resume.xid - horizon + _XIDS // 2) % _XIDS - _XIDS // 2
+    return min(horizon, last + 1)
+
+
 @lru_cache(maxsize=_KEPT_TEXTS)
 def _registration(text: str) -> Registration:
     """Each step of a run reads the same text; that of thousands of tables takes a tenth of a second."""
     value = json.loads(text)
+    horizon, ahead = value.get("horizon"), value.get("ahead")
+    if horizon is not None and "ahead" not in value:
+        # An older version took each for proven.
+        horizon = 0
     return Registration(
         server=value["server"],
         tables=tuple(_table_from_json(table) for table in value["tables"]),
-        horizon=value.get("horizon"),
+        horizon=horizon,
+        ahead=ahead,
         since=tuple((oid, lsn) for oid, lsn in value.get("since", ())),
     )
 

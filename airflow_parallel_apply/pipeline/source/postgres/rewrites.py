@@ -66,7 +66,6 @@ def altered_values(
     pairs: Sequence[Pair],
     *,
     horizon: int | None,
-    horizon_now: int | None,
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
     """Those whose older rows may have got other values, with the names of the columns. `horizon`: that of the
     registration. Errors: psycopg's own.
@@ -75,9 +74,7 @@ def altered_values(
     for pair in pairs:
         before, now = (Look.at(table) for table in pair)
         files = before.rewritten(now)
-        if before.touched(now) and not all(
-            has_older_row(connection, part, horizon=horizon, horizon_now=horizon_now) for part in files
-        ):
+        if before.touched(now) and not all(has_older_row(connection, part, horizon=horizon) for part in files):
             doubted.append(pair)
     messages = signed_messages(connection, slot, publication) if doubted else ()
     for pair in doubted:
@@ -91,13 +88,12 @@ def has_older_row(
     part: int,
     *,
     horizon: int | None,
-    horizon_now: int | None,
     or_none: bool = True,
 ) -> bool:
     """True if a part has a row of a transaction that was over before, or no row at all (`or_none`). A rewritten row
     belongs to the transaction that rewrote it.
     """
-    if horizon is None or horizon_now is None or horizon_now - horizon >= _HALF:
+    if horizon is None:
         return False
     name = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c "

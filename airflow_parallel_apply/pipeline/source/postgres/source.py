@@ -148,13 +148,16 @@ class PostgresSource:
             followed = published(self._session.catalog(), self._publication)
             sightings = look_again(self._session, followed, in_order(log.sightings))
             is_registered = self._visibility.is_confirmed and through <= log.registered_offset
-            if log.registration is None or is_registered:
-                return Look(registration=log.registration, sightings=sightings)
-            registration = self._proven(log, Registration.from_text(log.registration))
+            if log.registration is None:
+                return Look(sightings=sightings)
+            registration = Registration.from_text(log.registration)
+            if is_registered:
+                return Look(registration=registration.seen_from(log.resume).to_text(), sightings=sightings)
+            registration = self._proven(log, registration)
             return Look(registration=registration.to_text(), registered_offset=flushed, sightings=sightings)
 
     def _proven(self, log: LogState, registration: Registration) -> Registration:
-        proof = prove(self._session, self._slot.name, self._publication, self._config, registration)
+        proof = prove(self._session, self._slot.name, self._publication, self._config, registration, resume=log.resume)
         if proof.doubts:
             # Of a source that went back tables are in doubt as well, and there is more to be said.
             self._slot.require_resumable(log.place)

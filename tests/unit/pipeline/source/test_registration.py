@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 
 _TABLE = RegisteredTable(
@@ -13,8 +16,34 @@ _TABLE = RegisteredTable(
 
 
 def test_a_registration_is_read_as_it_was_written() -> None:
-    registration = Registration(server="1", tables=(_TABLE,), horizon=10, since=((5, 100),))
+    registration = Registration(server="1", tables=(_TABLE,), horizon=10, ahead=12, since=((5, 100),))
     assert Registration.from_text(registration.to_text()) == registration
+
+
+@pytest.mark.parametrize(("xid", "horizon"), [(None, 2**33), (5, 2**33 + 6), (20, 2**33 + 12), (2**32 - 9, 2**33)])
+@pytest.mark.parametrize("table_count", [1, 51])
+def test_a_horizon_counts_as_far_as_the_last_transaction_of_the_log(
+    xid: int | None, horizon: int, table_count: int
+) -> None:
+    tables = (_TABLE,) * table_count
+    resume = ResumePoint(offset=900, xid=xid)
+    known = Registration(server="1", tables=(), horizon=2**33)
+    assert known.looked_at(tables, 2**33 + 12, resume).seen_from(resume).horizon == horizon
+
+
+def test_a_large_registration_keeps_its_horizon_for_long() -> None:
+    known = Registration(server="1", tables=(_TABLE,) * 51, horizon=1000)
+    for xid, is_kept in ((1001, True), (100_998, True), (100_999, False)):
+        resume = ResumePoint(offset=900, xid=xid)
+        assert (known.looked_at(known.tables, 200_000, resume) == known) is is_kept
+
+
+def test_a_horizon_of_an_older_version_proves_nothing() -> None:
+    value = json.loads(Registration(server="1", tables=(_TABLE,), horizon=10).to_text())
+    del value["ahead"]
+    assert Registration.from_text(json.dumps(value)).horizon == 0
+    del value["horizon"]
+    assert Registration.from_text(json.dumps(value)).horizon is None
 
 
 def test_a_log_of_an_older_version_does_not_say_what_its_tables_inherited_from() -> None:

@@ -1,0 +1,25 @@
+"""Marks: transactions of our own, by which the log knows that the source still has what it had before: `needs_mark`.
+
+A source that went back to before a mark that the log has read is refused. So a run writes one only where it proves
+something: a source that loses nothing but what others wrote is to go on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+
+
+def needs_mark(connection: psycopg.Connection[Any], log: LogState, now: Registration) -> bool:
+    """True if the tables are others than the log has registered, or there are types which a followed table may come to
+    use, and which are to lie behind the horizon by then. Errors: psycopg's own.
+    """
+    if log.registration is None or now.tables != Registration.from_text(log.registration).tables:
+        return True
+    found = connection.execute(statement("new_types"), {"horizon": now.horizon}).fetchone()
+    return found is None or bool(found[0])
