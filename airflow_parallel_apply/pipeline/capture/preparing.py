@@ -13,11 +13,12 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.capture.first_run import begin
 from airflow_parallel_apply.pipeline.capture.loop import note
+from airflow_parallel_apply.pipeline.capture.overtaken import Overtaken, unless_overtaken
 from airflow_parallel_apply.pipeline.capture.values import IntoLog, Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
-from airflow_parallel_apply.pipeline.log.protocol import LogState, WriterFenced
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.protocol import Look, Preparing, Snapshot, Source
@@ -73,9 +74,14 @@ def _settle(preparing: Preparing, url: str) -> None:
 def _keep(url: str, look: Callable[[LogState], Look]) -> None:
     """The log keeps what a look tells. Captures go on meanwhile, which need not prepare."""
     for _ in range(_ATTEMPTS):
-        writer = open_writer(url)
-        note(writer, look(writer.state()))
-        with suppress(WriterFenced):
-            writer.commit(writer.state().captured_offset)
+        with suppress(Overtaken):
+            _try_to_keep(url, look)
             return
     raise Unavailable("other captures go on with the log all the time", op="prepare", hint="It is tried again.")
+
+
+def _try_to_keep(url: str, look: Callable[[LogState], Look]) -> None:
+    writer = open_writer(url)
+    with unless_overtaken("prepare", url, lambda: writer.state().place):
+        note(writer, look(writer.state()))
+        writer.commit(writer.state().captured_offset)

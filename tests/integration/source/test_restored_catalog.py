@@ -73,6 +73,30 @@ def test_a_change_of_the_catalog_that_was_lost_is_missed(
     close(captured)
 
 
+def test_a_source_that_went_back_leaves_nothing_in_the_log_for_the_one_that_comes_again(
+    server: PostgresServer, captured: Scene, tmp_path: Path
+) -> None:
+    captured.execute("CREATE TABLE u (id int PRIMARY KEY)")
+    run(captured)
+    close(captured)
+    former = keep(server, tmp_path / "former")
+    captured.execute("INSERT INTO u VALUES (1)")
+    captured.capture()
+    close(captured)
+    right = keep(server, tmp_path / "right")
+    bring_back(server, former)
+    # Each gives the same transaction id to its alteration.
+    captured.execute("INSERT INTO far.t VALUES ('w')", "ALTER TABLE t ALTER v SET NOT NULL")
+    with pytest.raises(SourceError, match=r"restored from an older copy"):
+        run(captured)
+    close(captured)
+    bring_back(server, right)
+    captured.execute(EACH_ROW_REWRITTEN)
+    with pytest.raises(SourceError, match=r"public\.t was rewritten while v changed"):
+        run(captured)
+    close(captured)
+
+
 @pytest.fixture
 def rig(server: PostgresServer, target_dsn: str, tmp_path: Path) -> Rig:
     """A pipeline of one table with a row."""
@@ -90,6 +114,17 @@ def rig(server: PostgresServer, target_dsn: str, tmp_path: Path) -> Rig:
 
 def recopy(rig: Rig) -> None:
     recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+
+
+def test_a_source_that_went_back_is_not_copied(server: PostgresServer, rig: Rig, tmp_path: Path) -> None:
+    kept = keep(server, tmp_path)
+    rig.write("INSERT INTO t VALUES (2, 'lost')")
+    rig.run()
+    bring_back(server, kept)
+    rig.write("SELECT pg_switch_wal()", "UPDATE t SET v = 'another'")
+    with pytest.raises(SourceError, match=r"restored from an older copy"):
+        recopy(rig)
+    assert rig.rows("SELECT * FROM t ORDER BY id") == [(1, "a"), (2, "lost")]
 
 
 @pytest.mark.long

@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.capture.overtaken import unless_overtaken
 from airflow_parallel_apply.pipeline.capture.passing_over import copies_of_lost, copies_of_parts, pass_over
 from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_findings
 from airflow_parallel_apply.pipeline.check.recopied import lost_copies
@@ -140,7 +141,9 @@ class Recopy:
     def require_ready(self, source: Endpoint, target: Endpoint) -> None:
         """Errors: all that is in the way, before anything is changed."""
         state = self._registered()
-        relations = self._recopying.require_copyable()
+        place = open_reader(self._config.log_url).state().place
+        with unless_overtaken("recopy", self._config.log_url, lambda: place):
+            relations = self._recopying.require_copyable()
         positions = self._holding.target.positions()
         require_nothing_left(self._config, self._writing, relations, positions)
         looked_for = Expectation(

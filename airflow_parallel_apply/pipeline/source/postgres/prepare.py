@@ -198,11 +198,9 @@ class Preparation:
             tell_renamed(self.session.catalog(), sorted(self._renamed))
 
     def _proven(self, log: LogState) -> Registration:
-        proof = self._proof(log)
-        if proof.doubts:
-            # Of a source that went back tables are in doubt as well, and there is more to be said.
-            self.slot.require_resumable(log.place)
-        return proof.require(self.config, "prepare")
+        # What a source that went back has instead is not to be registered: the right one may come again.
+        self.slot.require_resumable(log.place)
+        return self._proof(log).require(self.config, "prepare")
 
     def _proof(self, log: LogState) -> Proof:
         connection = self.session.catalog()

@@ -105,6 +105,8 @@ class Recopying:
             )
             server = self._mine.server()
             log = self._require_stream(server)
+            # A copy of a source that went back would be there when the right one comes again.
+            self._mine.slot.require_resumable(log.state().place)
             tables = self._find()
             self._require_own_names(tables, log.state().relations)
             if not tables:
