@@ -26,7 +26,11 @@ class Capture:
         self._config = config
 
     def prepare(
-        self, copy: Callable[[Snapshot], None] | IntoLog | None = None, *, checked: Sequence[Relation] | None = None
+        self,
+        copy: Callable[[Snapshot], None] | IntoLog | None = None,
+        *,
+        checked: Sequence[Relation] | None = None,
+        is_known: bool = False,
     ) -> Prepared:
         """Check the source, begin stream and log on the first run; check that they still fit on others.
 
@@ -35,8 +39,11 @@ class Capture:
 
         `checked`: the definitions that the caller has compared with the target. A first run whose stream begins with
         others is a `SourceChanged`, before anything is copied.
+
+        `is_known`: the caller knows that the first run came to its end. A stream that has not begun then is a
+        `SourceError`: the source lost it.
         """
-        return prepare(self.source, self._config, copy, checked=checked)
+        return prepare(self.source, self._config, copy, checked=checked, is_known=is_known)
 
     def findings(self) -> tuple[Finding, ...]:
         """Find what would stand in the way of `prepare`, and what should be known; reads only."""

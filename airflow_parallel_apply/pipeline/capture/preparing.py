@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.capture.loop import note
 from airflow_parallel_apply.pipeline.capture.overtaken import Overtaken, unless_overtaken
 from airflow_parallel_apply.pipeline.capture.values import IntoLog, Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.writing import open_writer
@@ -32,6 +32,7 @@ def prepare(
     copy: Callable[[Snapshot], None] | IntoLog | None = None,
     *,
     checked: Sequence[Relation] | None = None,
+    is_known: bool = False,
 ) -> Prepared:
     """See `Capture.prepare`. Idempotent, from wherever an earlier one ended."""
     url = config.log_url
@@ -39,6 +40,14 @@ def prepare(
         stream = preparing.stream(partial(reader_if_there, url))
         if stream.has_begun:
             log_id, created = open_reader(url).identity.log_id, _go_on(preparing, url)
+        elif is_known:
+            raise SourceError(
+                f"the source {stream.place} has lost that the first run came to its end, as one that was restored to a "
+                "moment before that: changes may be missing",
+                op="prepare",
+                pipeline=config.pipeline,
+                hint="Start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy.",
+            )
         else:
             if config.start is Start.COPY and copy is None:
                 raise ConfigurationError(

@@ -150,7 +150,9 @@ def _try_to_prepare(
         made_elsewhere = () if queue is None else tuple(f"queue: {line}" for line in prepare_queue(queue.dsn))
         created = (*writing.migrate(), *(prepare_queue(target.steering.url) if queue is None else ()))
         try:
-            prepared = reading.prepare(copy.run if copy is not None else into_log, checked=at_source)
+            prepared = reading.prepare(
+                copy.run if copy is not None else into_log, checked=at_source, is_known=state is not None
+            )
         except PreparedElsewhere as error:
             if not first:
                 raise

@@ -12,6 +12,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.source.conftest import Scene
 from tests.integration.source.test_source_goes_back import bring_back, captured, close, go_back, insert, keep, server
 from tests.support.rig import Rig, execute
@@ -98,22 +99,39 @@ def test_a_source_that_went_back_leaves_nothing_in_the_log_for_the_one_that_come
 
 
 @pytest.fixture
-def rig(server: PostgresServer, target_dsn: str, tmp_path: Path) -> Rig:
-    """A pipeline of one table with a row."""
+def begun(server: PostgresServer, target_dsn: str, tmp_path: Path) -> Rig:
+    """A pipeline of which nothing is captured yet."""
     patterns = TablePatterns(include=("public.*",))
     config = PipelineConfig(
-        pipeline="p", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=1, lanes=1, tables=patterns
+        pipeline="p", log_url=str(tmp_path / "log"), start=Start.EQUAL, channels=1, lanes=1, tables=patterns
     )
-    made = Rig(config=config, source_dsn=server.dsn(), target_dsn=target_dsn)
-    made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    made.prepare()
-    made.write("INSERT INTO t VALUES (1, 'a')")
-    made.run()
-    return made
+    rig = Rig(config=config, source_dsn=server.dsn(), target_dsn=target_dsn)
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    rig.prepare()
+    return rig
+
+
+@pytest.fixture
+def rig(begun: Rig) -> Rig:
+    """A pipeline that has applied one row."""
+    begun.write("INSERT INTO t VALUES (1, 'a')")
+    begun.run()
+    return begun
 
 
 def recopy(rig: Rig) -> None:
     recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+
+
+def test_a_source_that_went_back_into_the_first_run_does_not_begin_anew(begun: Rig) -> None:
+    log_id = open_reader(begun.config.log_url).identity.log_id
+    # As the first run writes it before it makes the slot.
+    begun.write(
+        f"COMMENT ON PUBLICATION parallel_apply_p IS 'parallel_apply: log {log_id}, being prepared'",
+        "INSERT INTO t VALUES (1, 'neither equal nor captured')",
+    )
+    with pytest.raises(SourceError, match="lost that the first run came to its end"):
+        begun.run()
 
 
 def test_a_source_that_went_back_is_not_copied(server: PostgresServer, rig: Rig, tmp_path: Path) -> None:
