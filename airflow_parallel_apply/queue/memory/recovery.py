@@ -116,7 +116,10 @@ def _replay(paths: Sequence[Path], recovered: Recovered) -> None:
         raise QueueCorrupt(f"{paths[-1]} at byte 0: the segment behind {recovered.snapshot} is cut off. {_HINT}")
     position: int | None = None
     for path in whole:
-        file = FrameFile.read(path, Kind.LOG)
+        try:
+            file = FrameFile.read(path, Kind.LOG)
+        except QueueCorrupt as error:
+            raise QueueCorrupt(f"{error}. {_HINT}") from error
         if file is None:
             raise QueueCorrupt(f"{path} at byte 0: the segment is cut off, and others follow it. {_HINT}")
         if position is not None and file.first_position != position + 1:
