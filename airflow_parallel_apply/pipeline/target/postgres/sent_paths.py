@@ -14,7 +14,6 @@ from typing import Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.target.postgres.rights import current_role
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.steps import Statement
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -72,7 +71,8 @@ def _set(connection: Connection, path: str) -> dict[str, bool]:
 
 
 def _refused(connection: Connection, step: Statement, lacking: dict[str, bool]) -> TargetError:
-    role = current_role(connection)
+    # The transaction may have failed: the server cannot be asked who acts.
+    role = connection.info.user
     commands = [
         f"GRANT USAGE ON SCHEMA {quoted(name)} TO {quoted(role)}" if is_there else f"CREATE SCHEMA {quoted(name)}"
         for name, is_there in lacking.items()
