@@ -13,7 +13,8 @@ def require_pipeline(state: PipelineState | None, *, pipeline: str, log_id: str)
     """
     if state is None or state.log_id != log_id:
         raise OwnershipLost(
-            "the pipeline was removed" + ("" if state is None else ", and begun anew with another log"),
+            "the pipeline was removed"
+            + (", or this is not its target" if state is None else ", and begun anew with another log"),
             op="apply",
             pipeline=pipeline,
             hint="Clear the task capture with everything downstream of it.",
