@@ -71,6 +71,32 @@ def test_a_table_that_is_altered_while_its_rows_are_staged_takes_none_of_them(
     assert rig.rig.comparison().equal
 
 
+def test_a_column_that_takes_null_for_a_time_by_now_takes_none(
+    rig: MariaDbRig, before_commit: Callable[[str], None]
+) -> None:
+    source, target = (f"CREATE TABLE z (id int PRIMARY KEY, at {type_})" for type_ in ("timestamptz", "datetime(6)"))
+    rig.make([source], [target])
+    rig.rig.prepare()
+    rig.rig.write("INSERT INTO z VALUES (1, NULL)")
+    before_commit("ALTER TABLE z MODIFY at timestamp(6) NOT NULL")
+    with pytest.raises(TargetError, match="NULL for another value"):
+        rig.rig.run("one")
+    assert rig.read("SELECT id FROM z") == []
+    rig.server.run("ALTER TABLE z MODIFY at timestamp(6) NULL", database="test")
+    rig.rig.run("one")
+    assert rig.rig.comparison().equal
+
+
+def test_a_column_that_keeps_texts_by_now_gets_the_source_s(
+    rig: MariaDbRig, before_commit: Callable[[str], None]
+) -> None:
+    rig.rig.prepare()
+    rig.rig.write(ROW.format(1))
+    before_commit("ALTER TABLE t MODIFY at longtext, MODIFY f longtext")
+    rig.rig.run("one")
+    rig.require_equal("SELECT id, v, f, at FROM t", at_source="SELECT id, v, f::text, at::text FROM t")
+
+
 def test_a_row_that_is_too_long_for_a_statement_is_told_as_such(rig: MariaDbRig) -> None:
     """A server hangs up on it, which looks like one that went away."""
     rig.rig.prepare()

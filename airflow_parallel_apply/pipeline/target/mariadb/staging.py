@@ -6,9 +6,11 @@ acknowledged is nobody's, and whoever takes the channel next drops it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from airflow_parallel_apply.pipeline.errors import StagingLost
 from airflow_parallel_apply.pipeline.target.mariadb.naming import (
     DATABASE,
     StagingOwner,
@@ -46,7 +48,26 @@ def create_staging(staging: str, table: TargetTable) -> str:
         lines.append(f"{quoted(NUMBER)} bigint NOT NULL AUTO_INCREMENT")
         keys = [NUMBER]
     lines.append(f"PRIMARY KEY ({listed(keys)})")
-    return f"CREATE TABLE {quoted(DATABASE, staging)} ({', '.join(lines)}) ENGINE = InnoDB"
+    made = f"CREATE TABLE {quoted(DATABASE, staging)} ({', '.join(lines)}) ENGINE = InnoDB"
+    return f"{made} COMMENT = '{_shape(table)}'"
+
+
+def require_shape(session: Session, staging: str, table: TargetTable) -> None:
+    """Require a table's columns to be as they were when rows were staged for it: in others values are kept in another
+    form, or NULL is. Errors: `StagingLost`; the driver's own.
+    """
+    query = "SELECT TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    if session.row(query, [DATABASE, staging]) != (_shape(table),):
+        raise StagingLost(
+            "the target's table was altered since its rows were staged",
+            table=table.relation.name,
+            hint="The unit is staged again.",
+        )
+
+
+def _shape(table: TargetTable) -> str:
+    columns = [table.columns[column.name] for column in table.relation.columns]
+    return hashlib.sha256(repr(columns).encode()).hexdigest()
 
 
 def drop_staging(session: Session, names: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
 from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_parts
 from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.table_load import forms_of
+from airflow_parallel_apply.pipeline.target.mariadb.staging import require_shape
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
@@ -47,8 +47,7 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
 
 def _part(session: Session, relations: Relations, staged: StagedTable) -> Part:
     table = hold_table(session, relations(staged.relation_id))
-    # Staging has the types of then: a value that does not fit those of now may be stored otherwise.
-    forms_of(table)
+    require_shape(session, staged.staging, table)
     return Part(table=table, staged=staged)
 
 
