@@ -37,7 +37,7 @@ _AS_IT_IS: Final = "Where it has what the statement makes already"
 """Begins what helps only where the target is as if the statement had been run."""
 _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
-_AT_SOURCE: Final = re.compile(r"(?<!\. )\bat the source\b(?!')")
+_AT_SOURCE: Final = re.compile(r"(?<!\. )(?<!: )\bat the source\b(?!')")
 _BY_HAND: Final = re.compile(
     r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|add it there|"
     r"the target has a|turns rows away"
