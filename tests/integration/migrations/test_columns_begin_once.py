@@ -173,6 +173,28 @@ def test_a_column_that_takes_the_name_that_another_gives_up_is_followed(rig: Rig
     assert_equal(rig)
 
 
+@pytest.mark.parametrize("table", ["t", pytest.param("parted", marks=pytest.mark.long)])
+def test_rows_of_the_same_transaction_are_older_than_a_column_that_was_made_by_hand(rig: Rig, table: str) -> None:
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    rig.both(
+        "CREATE TABLE parted (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (100)",
+    )
+    rig.run()
+    rig.write("INSERT INTO parted VALUES (1)")
+    rig.run()
+    rig.transaction(
+        f"INSERT INTO {table} (id) VALUES (90)",
+        f"ALTER TABLE {table} ADD c integer DEFAULT 3",
+        f"INSERT INTO {table} (id, c) VALUES (91, 4)",
+    )
+    with pytest.raises(FatalError, match=r"column c of public\.\w+ was added as integer") as told:
+        rig.run()
+    execute(rig.target_dsn, *pasted(told, "rows are the source's (", "), then"))
+    rig.run()
+    assert_equal(rig)
+
+
 @gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_column_whose_type_the_target_lacks_goes_on_with_what_check_prints(rig: Rig, ddl: DdlPolicy) -> None:

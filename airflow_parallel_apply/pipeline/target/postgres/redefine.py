@@ -161,6 +161,10 @@ def _require_values(
         # NULL may stand for what no row holds any more.
         return
     statement = filling(connection, relation, column, found.type_name)
+    if statement is not None and ddl is not DdlPolicy.APPLY:
+        # Rows that this transaction brought before the column: nobody else sees them, to change them by hand.
+        connection.execute(statement + sql.SQL(" AND age(xmin) <= 0"))
+        statement = filling(connection, relation, column, found.type_name)
     if statement is not None:
         retype = retyping_to_fill(connection, relation, column, found.type_name)
         alteration = _Alteration(column.name, f"{what} and holds {column.fill} in older rows", (retype or statement,))
