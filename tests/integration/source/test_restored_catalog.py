@@ -159,6 +159,23 @@ def test_an_alteration_that_was_copied_and_lost_is_missed(server: PostgresServer
         rig.run()
 
 
+def test_no_run_is_green_over_rows_below_what_the_log_had_read_of_the_lost(
+    server: PostgresServer, rig: Rig, tmp_path: Path
+) -> None:
+    rig.write("CREATE SCHEMA far", "CREATE TABLE far.t (v text)")
+    rig.run()
+    kept = keep(server, tmp_path)
+    rig.write("INSERT INTO far.t SELECT repeat('x', 1000) FROM generate_series(1, 300)")
+    rig.run()
+    bring_back(server, kept)
+    rig.write("INSERT INTO t VALUES (2, 'b')")
+    with pytest.raises(Unavailable, match=r"source's WAL ends at .*SELECT pg_switch_wal\(\)"):
+        rig.run()
+    rig.write("SELECT pg_switch_wal()", "SELECT pg_switch_wal()")
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_table_is_copied_anew_once_the_source_is_past_what_it_lost_of_others(
     server: PostgresServer, rig: Rig, tmp_path: Path
 ) -> None:

@@ -200,6 +200,8 @@ class Preparation:
     def _proven(self, log: LogState) -> Registration:
         # What a source that went back has instead is not to be registered: the right one may come again.
         self.slot.require_resumable(log.place)
+        # Below that a run's bound would be one that the log has passed already, with nothing to capture.
+        self.slot.reached_lsn(log.place, op="prepare")
         return self._proof(log).require(self.config, "prepare")
 
     def _proof(self, log: LogState) -> Proof:
