@@ -7,10 +7,10 @@ from tests.hunt.oracle import Rows, contents
 
 
 class Kept:
-    """The rows that such tables have. One that is not there any more was dropped by somebody else."""
+    """The rows that such tables have. One that is not there any more was dropped or renamed by somebody else."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, tuple[int, Rows]] = {}
 
     def note(self, dsn: str, path: str) -> None:
         """Have this table, of this database, stay as it is."""
@@ -23,7 +23,7 @@ class Kept:
         unfollowed = (path for path in self._rows if not tables.matches(*path.split(".")))
         found = ((path, self._rows[path], contents(dsn, path)) for path in unfollowed)
         return [
-            f"{path}, which nobody follows, had {rows.total()} rows and has {now.total()}"
-            for path, rows, now in found
-            if now is not None and now != rows
+            f"{path}, which nobody follows, had {before[1].total()} rows and has {now[1].total()}"
+            for path, before, now in found
+            if now is not None and now[0] == before[0] and now != before
         ]

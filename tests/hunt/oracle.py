@@ -59,13 +59,13 @@ def differences(
         return found
 
 
-def contents(dsn: str, path: str) -> Rows | None:
-    """The rows of one table, which is called schema.table; None where there is none."""
+def contents(dsn: str, path: str) -> tuple[int, Rows] | None:
+    """The oid and the rows of one table, which is called schema.table; None where there is none."""
     with psycopg.connect(dsn) as connection:
         connection.execute(_SETTINGS)
-        for _, schema, name, kind, names in _tables(connection, (path.partition(".")[0],)):
+        for oid, schema, name, kind, names in _tables(connection, (path.partition(".")[0],)):
             if f"{schema}.{name}" == path:
-                return _rows(connection, (schema, name), kind, names)
+                return oid, _rows(connection, (schema, name), kind, names)
     return None
 
 
