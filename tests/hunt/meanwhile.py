@@ -90,7 +90,7 @@ def arrived(place: str, call: int, do: Callable[[], None], *, is_beside: bool) -
 
 @contextmanager
 def unconfirmed(dsn: str, commit: Callable[[], None]) -> Iterator[None]:
-    """What `commit` commits with `synchronous_commit = on` waits for a standby, until the context ends."""
+    """Until the context ends, a standby is waited for by whatever `commit` commits with `synchronous_commit = on`."""
     committing = threading.Thread(target=commit, daemon=True)
     confirmed = threading.Timer(_CONFIRMED_SECONDS, _set_standbys, (dsn, ""))
     with psycopg.connect(dsn, autocommit=True) as connection:

@@ -37,7 +37,7 @@ def gone_back(dice: random.Random, tables: Sequence[Table]) -> list[Step | Recip
 
 
 def _others(dice: random.Random) -> list[str]:
-    """What others write: their rows, which take a transaction's id each, and WAL."""
+    """Rows of others, which take a transaction's id each, and WAL."""
     one = "INSERT INTO far.away VALUES ('lost')"
     burnt = "SELECT pg_current_xact_id()"
     much = "INSERT INTO far.away SELECT repeat('x', 1000) FROM generate_series(1, 100)"
@@ -47,7 +47,7 @@ def _others(dice: random.Random) -> list[str]:
 
 
 def _alterations(dice: random.Random, table: Table) -> list[str]:
-    """Of one table, some of which rewrite it; nothing is left of them in the model but what rows may ignore."""
+    """Alterations of one table, some of which rewrite it; the model keeps nothing of them but what rows may ignore."""
     column = dice.choice(table.plain() or table.columns)
     name, kind = column.name, column.type_name
     value = f"{name} || '!'" if kind == "text" else "NULL" if column.nullable else name
