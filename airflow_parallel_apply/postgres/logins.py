@@ -8,18 +8,22 @@ _REFUSALS: Final = (
     "authentication failed",
     "is not permitted to log in",
     "permission denied for database",
-    "is not currently accepting connections",
 )
 LOGIN_HINT: Final = (
     "Check user and password of the connection, and at the server whether the role is there, may log in (ALTER ROLE … "
-    "LOGIN), and may connect to the database (GRANT CONNECT), and whether that takes connections (ALTER DATABASE … "
-    "ALLOW_CONNECTIONS true)."
+    "LOGIN), and may connect to the database (GRANT CONNECT)."
 )
-_FULL: Final = ("too many connections", "too many clients", "remaining connection slots")
-FULL_HINT: Final = (
+_FULL: Final = (
     "All connections are taken that the server, its database or the role may have: let others end theirs, or raise the "
     "limit (max_connections, CONNECTION LIMIT)."
 )
+_CLOSED: Final = "Somebody closed the database: ALTER DATABASE … ALLOW_CONNECTIONS true opens it."
+_HINTS: Final = {
+    "too many connections": _FULL,
+    "too many clients": _FULL,
+    "remaining connection slots": _FULL,
+    "is not currently accepting connections": _CLOSED,
+}
 
 
 def refuses_login(text: str) -> bool:
@@ -27,6 +31,7 @@ def refuses_login(text: str) -> bool:
     return any(words in text for words in _REFUSALS) or ('role "' in text and "does not exist" in text)
 
 
-def is_full(text: str) -> bool:
-    """True for the words of a server that answered, and has no connection to spare."""
-    return any(words in text for words in _FULL)
+def hint_while_away(text: str) -> str:
+    """The hint for a server that cannot be reached, or that answered and lets nobody in for now."""
+    hints = (hint for words, hint in _HINTS.items() if words in text)
+    return next(hints, "Is the server up, and reachable here?")

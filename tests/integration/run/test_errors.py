@@ -86,7 +86,7 @@ def test_a_database_that_takes_no_connections_is_told_with_what_opens_it(rig: Ri
     name, beside = conninfo_to_dict(dsn)["dbname"], make_conninfo(dsn, dbname="postgres")
     execute(beside, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
     try:
-        with pytest.raises(ConfigurationError, match=r"not currently accepting.*ALLOW_CONNECTIONS true"):
+        with pytest.raises(Unavailable, match=r"not currently accepting.*ALLOW_CONNECTIONS true"):
             rig.run()
     finally:
         execute(beside, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")

@@ -110,7 +110,14 @@ def test_what_is_captured_is_not_read_again(scene: Scene) -> None:
 def test_a_step_is_not_smaller_than_what_is_read_again_to_reach_it() -> None:
     def steps(reread_bytes: int) -> int:
         state = SlotState(
-            plugin=None, database=None, active_pid=None, wal_status=None, confirmed_lsn=0, reread_bytes=reread_bytes
+            plugin=None,
+            database=None,
+            is_elsewhere=False,
+            active_pid=None,
+            wal_status=None,
+            is_two_phase=False,
+            confirmed_lsn=0,
+            reread_bytes=reread_bytes,
         )
         return state.read_changes(1000)
 

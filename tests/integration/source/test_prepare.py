@@ -181,6 +181,15 @@ def test_a_dropped_slot_is_refused(scene: Scene) -> None:
             use()
 
 
+def test_a_connection_to_another_database_of_the_server_is_told_as_such(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    elsewhere = Scene(make_conninfo(scene.dsn, dbname="postgres"), scene.config)
+    with pytest.raises(SourceError, match=r"is that of the database .* Does the connection lead to"):
+        elsewhere.source().has_changes(scene.state().place)
+    elsewhere.close()
+
+
 def test_a_recreated_slot_is_refused(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()

@@ -165,7 +165,7 @@ class PostgresAdopting:
     def _standing(self) -> SlotState:
         """The slot, valid and free. Errors: `SourceError`, `Unavailable`."""
         slot = self._slot.state()
-        if slot is None or slot.database not in (None, self._server.database):
+        if slot is None or slot.is_elsewhere:
             raise SourceError(
                 f"slot {self._slot.name} is not at {self._session.place}: what was committed since is missing",
                 op="adopt-source",

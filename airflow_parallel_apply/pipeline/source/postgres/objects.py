@@ -75,7 +75,7 @@ class PipelineObjects:
         `ConfigurationError` when the slot is that of another database, since its name is the server's.
         """
         slot = self.slot.state()
-        if slot is not None and slot.database not in (None, server.database):
+        if slot is not None and slot.is_elsewhere:
             raise ConfigurationError(
                 f"slot {self.slot.name} at {self.session.place} is that of a pipeline in the database {slot.database}",
                 op="prepare",

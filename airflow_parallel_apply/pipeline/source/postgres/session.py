@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answ
 from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
-from airflow_parallel_apply.postgres.logins import FULL_HINT, LOGIN_HINT, is_full, refuses_login
+from airflow_parallel_apply.postgres.logins import LOGIN_HINT, hint_while_away, refuses_login
 from airflow_parallel_apply.postgres.settings import (
     EXACT,
     LASTING,
@@ -255,8 +255,7 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
             hint="A transaction that is open at the source holds it up; look at pg_stat_activity.",
         )
     if not state or state.startswith(_UNREACHABLE):
-        hint = FULL_HINT if is_full(text) else "Is it up, and reachable here?"
-        return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint=hint)
+        return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint=hint_while_away(text))
     if _is_too_long(error):
         return SourceError(f"the source {place} cannot send a row: {text}", op=op, hint=_TOO_LONG_HINT)
     return SourceError(f"the source {place} says: {text}", op=op)

@@ -39,6 +39,8 @@ class SlotState:
 
     plugin: str | None
     database: str | None
+    is_elsewhere: bool
+    """True if it is another database's than the session's."""
     active_pid: int | None
     wal_status: str | None
     is_two_phase: bool
@@ -70,10 +72,11 @@ class Slot:
         found = self._session.catalog().execute(statement("slot"), {"slot": self.name}).fetchone()
         if found is None:
             return None
-        plugin, database, active_pid, wal_status, is_two_phase, confirmed_lsn, reread_bytes = found
+        plugin, database, is_elsewhere, active_pid, wal_status, is_two_phase, confirmed_lsn, reread_bytes = found
         return SlotState(
             plugin=plugin,
             database=database,
+            is_elsewhere=is_elsewhere,
             active_pid=active_pid,
             wal_status=wal_status,
             is_two_phase=is_two_phase,
@@ -88,7 +91,17 @@ class Slot:
         """
         state = self.state()
         if state is None:
-            raise self._broken("is gone", "it was dropped, or the server was replaced")
+            raise self._broken(
+                "is gone",
+                "it was dropped, or the server was replaced; if the connection leads to another server than the log's, "
+                "correct that instead",
+            )
+        if state.is_elsewhere:
+            raise SourceError(
+                f"slot {self.name} at {self._session.place} is that of the database {state.database}",
+                op="capture",
+                hint="Does the connection lead to the database that the pipeline's log comes from?",
+            )
         if state.plugin != PLUGIN:
             raise self._broken(f"uses the plugin {state.plugin}, not {PLUGIN}", "somebody else made it")
         if state.wal_status == "lost":

@@ -1,6 +1,7 @@
 SELECT
     plugin::text,
     database::text,
+    coalesce(database <> current_database(), false),
     active_pid,
     wal_status,
     two_phase,

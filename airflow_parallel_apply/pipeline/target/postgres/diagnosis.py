@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
-from airflow_parallel_apply.postgres.logins import FULL_HINT, LOGIN_HINT, is_full, refuses_login
+from airflow_parallel_apply.postgres.logins import LOGIN_HINT, hint_while_away, refuses_login
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.raising import function_of
 from airflow_parallel_apply.postgres.settings import RESET_HINT
@@ -156,9 +156,7 @@ def translate(
             return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint=LOGIN_HINT)
         if "does not exist" in text:
             return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
-        if is_full(text):
-            return Unavailable(f"cannot connect to the {server}: {text}", op=op, hint=FULL_HINT)
-        return Unavailable(f"cannot reach the {server}: {text}", op=op, hint="Is the server up, and reachable here?")
+        return Unavailable(f"cannot reach the {server}: {text}", op=op, hint=hint_while_away(text))
     if state is not None and state[:2] in _LOGIN:
         return ConfigurationError(f"cannot connect to the {server}: {text}", op=op, hint="Check the connection.")
     if state is not None and state[:2] in _UNAVAILABLE_CLASSES:
