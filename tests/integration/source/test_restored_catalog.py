@@ -119,8 +119,8 @@ def rig(begun: Rig) -> Rig:
     return begun
 
 
-def recopy(rig: Rig) -> None:
-    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+def recopy(rig: Rig, table: str = "t") -> None:
+    recopy_tables(rig.config, rig.source, rig.target, [("public", table)], report=lambda _: None)
 
 
 def test_a_source_that_went_back_into_the_first_run_does_not_begin_anew(begun: Rig) -> None:
@@ -192,6 +192,27 @@ def test_a_table_is_copied_anew_once_the_source_is_past_what_it_lost_of_others(
     rig.write("SELECT pg_switch_wal()", "SELECT pg_switch_wal()")
     recopy(rig)
     rig.write("INSERT INTO t VALUES (2, 'b', 3)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_table_that_was_followed_where_the_source_lost_it_counts_from_its_copy_on(
+    server: PostgresServer, rig: Rig, tmp_path: Path
+) -> None:
+    without = rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.n",)))
+    rig.both("CREATE TABLE n (id int PRIMARY KEY)")
+    without.write("CREATE SCHEMA far", "CREATE TABLE far.t (v text)")
+    without.run()
+    kept = keep(server, tmp_path)
+    rig.write("INSERT INTO far.t SELECT repeat('x', 1000) FROM generate_series(1, 300)")
+    # And no capture.
+    rig.prepare()
+    bring_back(server, kept)
+    rig.write("INSERT INTO n VALUES (1)")
+    with pytest.raises(SourceError, match=r"public\.n was dropped from the publication"):
+        rig.run()
+    recopy(rig, "n")
+    rig.write("INSERT INTO n VALUES (2)")
     rig.run()
     assert rig.comparison().equal
 

@@ -148,10 +148,13 @@ class Registration:
         return replace(self, tables=tables, horizon=known if is_near else max(known, now), ahead=None)
 
     def having(self, *tables: RegisteredTable) -> Registration:
-        """With these tables as they are given, instead of what was registered of them, and of others of their names."""
+        """With these tables as they are given, instead of what was registered of them, and of others of their names.
+        From where on they count is their copies' matter.
+        """
         given, names = {table.oid for table in tables}, {table.name for table in tables}
         kept = (table for table in self.tables if table.oid not in given and table.name not in names)
-        return replace(self, tables=tuple(sorted((*kept, *tables), key=lambda table: table.oid)))
+        since = tuple(one for one in self.since if one[0] not in given)
+        return replace(self, tables=tuple(sorted((*kept, *tables), key=lambda table: table.oid)), since=since)
 
     def to_text(self) -> str:
         """The form that the log keeps; equal registrations have equal texts."""

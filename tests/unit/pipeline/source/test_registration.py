@@ -59,3 +59,4 @@ def test_what_was_captured_before_a_table_counts_is_not_kept() -> None:
     assert registration.since == ((5, 100),)
     assert registration.counting([7, 8], 120, captured_lsn=99).since == ((5, 100), (7, 120), (8, 120))
     assert registration.counting([7], 120, captured_lsn=100).since == ((7, 120),)
+    assert registration.counting([7], 120, captured_lsn=90).having(_TABLE).since == ((7, 120),)
