@@ -90,6 +90,23 @@ def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: R
         require_green_and_equal(rig)
 
 
+@pytest.mark.parametrize("rewritten", ["TRUNCATE p", pytest.param("VACUUM FULL p_1", marks=pytest.mark.long)])
+@pytest.mark.parametrize("grown", ["p", pytest.param("q", marks=pytest.mark.long)])
+def test_a_new_partition_puts_no_other_one_in_doubt(rig: Rig, grown: str, rewritten: str) -> None:
+    rig.write(*PARTITIONED, "CREATE TABLE q (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)")
+    for table in ("p", "q"):
+        execute(rig.target_dsn, f"CREATE TABLE {table} (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write("INSERT INTO p SELECT i, 'first' FROM generate_series(1, 50) i")
+    require_green_and_equal(rig)
+    rig.write(
+        rewritten,
+        f"CREATE TABLE new PARTITION OF {grown} FOR VALUES FROM (100) TO (200)",
+        f"INSERT INTO {grown} VALUES (100, 'new')",
+    )
+    require_green_and_equal(rig)
+
+
 @pytest.mark.parametrize("altered", ["publish = 'insert'", "publish_via_partition_root"])
 def test_truncations_are_told_again_by_a_publication_that_somebody_altered(rig: Rig, altered: str) -> None:
     rig.write(*PARTITIONED)

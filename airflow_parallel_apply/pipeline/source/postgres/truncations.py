@@ -35,6 +35,9 @@ JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = named.name
 WHERE pg_catalog.pg_has_role(c.relowner, 'USAGE')
 """
 
+_TELLS: Final = "SELECT pubtruncate AND NOT pubviaroot FROM pg_catalog.pg_publication WHERE pubname = %s"
+"""Whether a publication tells what `watch` wants of it."""
+
 
 def watch_name(publication: str) -> str:
     """The second publication's name, which is no pipeline's: theirs have no dot."""
@@ -52,13 +55,15 @@ def watch(connection: psycopg.Connection[Any], publication: str, tables: Iterabl
     name = sql.Identifier(watch_name(publication))
     missing = [sql.SQL("ONLY {}").format(sql.Identifier(*member)) for *member, is_in_it in untold if not is_in_it]
     names = sql.SQL(", ").join(missing)
-    found = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [watch_name(publication)]).fetchone()
+    found = connection.execute(_TELLS, [watch_name(publication)]).fetchone()
     if found is None:
         create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'truncate')")
         connection.execute(create.format(name, names))
         return True
-    options = "publish = 'truncate', publish_via_partition_root = false"
-    connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(options)))
+    if found != (True,):
+        # Not without need: what is in it counts from its last alteration on, and what was truncated before is in doubt.
+        options = "publish = 'truncate', publish_via_partition_root = false"
+        connection.execute(sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(options)))
     if missing:
         connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, names))
     return True
