@@ -115,3 +115,19 @@ def test_a_rename_that_was_told_before_another_one_was_is_told_again(rig: Rig) -
     rig.run()
     assert rig.rows("SELECT count(*) FROM y") != [(0,)]
     assert_equal(rig)
+
+
+def test_a_new_partitioned_table_is_followed_in_the_run_that_tells_another_one_s_name(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    rig.write(
+        "ALTER TABLE a RENAME TO a_old",
+        "CREATE TABLE p (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF p FOR VALUES FROM (0) TO (10)",
+    )
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY)")
+    rig.run()
+    rig.write("INSERT INTO p VALUES (1)")
+    rig.run()
+    assert rig.rows("SELECT count(*) FROM a_old") != [(0,)]
+    assert_equal(rig)

@@ -77,6 +77,8 @@ class Preparation:
     _record: Record | None = None
     _mine: PipelineObjects | None = None
     _renamed: set[int] = field(default_factory=set)
+    _told: set[int] = field(default_factory=set)
+    """Those of the renamed that the message of the last comment names."""
 
     def stream(self, log: OpenLog) -> Stream:
         connection = self.session.catalog()
@@ -187,7 +189,8 @@ class Preparation:
                 or logged.get(table.oid, table.name) != table.name
             )
         )
-        if self._renamed and self._record is not None:
+        # Not once more: a table that we have published since, in a transaction with a comment, is known as ours by it.
+        if self._renamed != self._told and self._record is not None:
             with self.session.catalog().transaction():
                 self._write_record(self._record)
 
@@ -196,6 +199,7 @@ class Preparation:
         self._known.set_record(record)
         if self._renamed:
             tell_renamed(self.session.catalog(), sorted(self._renamed))
+        self._told = {*self._renamed}
 
     def _proven(self, log: LogState) -> Registration:
         # What a source that went back has instead is not to be registered: the right one may come again.
