@@ -4,11 +4,16 @@ the catalog has the subtransaction's id where the message has the transaction's.
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.clusters import CopiedServer
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 from tests.support.variants import variants
@@ -78,6 +83,46 @@ def test_what_a_younger_transaction_did_is_not_taken_for_that_of_a_subtransactio
         sender.execute(ddl(retyped))
     with pytest.raises(FatalError, match=r"labels of an enum in public\.child .*: sad"):
         rig.run()
+
+
+def test_ddl_is_sent_by_a_server_whose_transaction_ids_began_anew(tmp_path: Path) -> None:
+    with CopiedServer(tmp_path / "data", settings={"shared_buffers": "16MB", "autovacuum": "off"}) as server:
+        execute(server.dsn(), "CREATE TABLE t (id integer)")
+        install(server.dsn())
+        execute(server.dsn(), "UPDATE pg_database SET datallowconn = true")
+        for database in ("postgres", "template1", "template0"):
+            execute(server.dsn(database), "VACUUM FREEZE")
+        with psycopg.connect(server.dsn()) as connection:
+            found = connection.execute("SELECT xmin::text::bigint FROM pg_attribute WHERE attrelid = 't'::regclass")
+            ((xid,), *_) = found.fetchall()
+        server.stop()
+        begin_anew(server, first_xid=xid - 2)
+        server.start()
+        with psycopg.connect(server.dsn()) as connection:
+            connection.execute("SAVEPOINT a")
+            connection.execute("CREATE TYPE mood AS ENUM ('sad')")
+            connection.execute("RELEASE a")
+            connection.execute("CREATE TABLE u (m mood)")
+            connection.execute(ddl("CREATE TABLE u (m mood)"))
+            (told,) = connection.execute("SELECT parallel_apply.subtransactions()").fetchone() or (None,)
+            made = connection.execute("SELECT xmin::text FROM pg_enum WHERE enumlabel = 'sad'").fetchone()
+        assert (told,) == made
+
+
+def begin_anew(server: CopiedServer, *, first_xid: int) -> None:
+    """Have a stopped server, whose rows are frozen, go on with this id of the next epoch."""
+    owner, is_root = server.directory.stat(), os.getuid() == 0
+    done = subprocess.run(
+        [
+            str(server.bin_path / "pg_resetwal"), "--force", "--epoch=1", f"--next-transaction-id={first_xid}",
+            str(server.directory),
+        ],
+        cwd="/", check=False, capture_output=True, text=True,
+        user=owner.st_uid if is_root else None,
+        group=owner.st_gid if is_root else None,
+        extra_groups=[] if is_root else None,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_earlier_version_s_function_tells_less_and_is_told_of(rig: Rig) -> None:

@@ -54,25 +54,38 @@ AS $$
 $$;
 REVOKE ALL ON FUNCTION parallel_apply.send_signed(text, text) FROM PUBLIC;
 
+-- Whether a transaction is in progress. The catalog keeps ids of before the last wraparound, without their epoch: with
+-- that of now they may lie in the future, of which the server raises.
+CREATE OR REPLACE FUNCTION parallel_apply.is_in_progress(id xid8) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN pg_xact_status(id) = 'in progress';
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN false;
+END
+$$;
+REVOKE ALL ON FUNCTION parallel_apply.is_in_progress(xid8) FROM PUBLIC;
+
 -- The calling transaction's subtransactions (savepoints, blocks with EXCEPTION) that have altered what a message may tell
 -- of: the catalog names them where a message names their transaction. What is visible and in progress is our own. An id
 -- without its epoch is one of the two thousand million behind the transaction's.
 CREATE OR REPLACE FUNCTION parallel_apply.subtransactions() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT string_agg(DISTINCT entry.writer::text, ' ')
+    SELECT string_agg(entry.writer::text, ' ')
     FROM (
         SELECT xmin FROM pg_enum WHERE age(xmin) < 0
-        UNION ALL
+        UNION
         SELECT xmin FROM pg_inherits WHERE age(xmin) < 0
-        UNION ALL
+        UNION
         SELECT xmin FROM pg_attribute WHERE age(xmin) < 0
     ) AS entry (writer)
     CROSS JOIN (SELECT pg_current_xact_id()::text::bigint) AS own (id)
     CROSS JOIN LATERAL (SELECT (entry.writer::text::bigint - own.id) & 4294967295) AS behind (count)
     WHERE CASE
         WHEN behind.count BETWEEN 1 AND 2147483647
-        THEN pg_xact_status((own.id + behind.count)::text::xid8) = 'in progress'
+        THEN parallel_apply.is_in_progress((own.id + behind.count)::text::xid8)
         ELSE false
     END
 $$;
