@@ -96,6 +96,17 @@ def test_rows_of_a_table_that_is_followed_no_longer_are_passed_over_as_well(pipe
     equal_after_run(pipeline)
 
 
+def test_a_table_that_is_left_out_has_all_that_was_written_to_it_before(pipeline: Rig) -> None:
+    pipeline.both("CREATE TABLE other (id int PRIMARY KEY)")
+    pipeline.run()
+    pipeline.write("INSERT INTO t VALUES (3)", "ALTER PUBLICATION parallel_apply_p DROP TABLE t")
+    without = pipeline.having(tables=TablePatterns(exclude=("public.t",)))
+    without.prepare()
+    publish_for_a_while(without, "t", "INSERT INTO t VALUES (4)", "DELETE FROM t WHERE id = 1")
+    equal_after_run(without)
+    assert without.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
+
+
 @pytest.mark.parametrize("is_known_before", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_table_counts_from_where_it_is_followed_on(pipeline: Rig, *, is_known_before: bool) -> None:
     pipeline.both(NEW)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+import psycopg
+
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
 _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
@@ -21,3 +23,11 @@ def parse_lsn(text: str) -> int:
     if found is None:
         raise ConfigurationError(f"{text!r} is not an LSN", hint="An LSN is two hexadecimal numbers: 0/16B3748.")
     return (int(found.group(1), 16) << 32) | int(found.group(2), 16)
+
+
+def inserted_lsn(connection: psycopg.Connection[Any]) -> int:
+    """The end of the WAL: what commits from now on has its commit there or behind it. Errors: psycopg's own."""
+    found = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+    if found is None:
+        raise Unavailable("the source did not tell its LSN", op="capture")
+    return int(found[0])

@@ -54,6 +54,8 @@ class Passing:
         for oid, first in () if registration is None else registration.since:
             if first > captured_offset:
                 self._oids_below[oid] = max(first, self._oids_below.get(oid, 0))
+        ended = () if registration is None else registration.left
+        self._oids_up_to = {oid: end for oid, end in ended if end > captured_offset}
         self._names: dict[int, tuple[bytes, bytes]] = {}
         self._waiting: dict[int, bytes] = {}
         self._described: list[tuple[int, bytes]] = []
@@ -68,7 +70,8 @@ class Passing:
 
     def kept(self, messages: pa.BinaryArray) -> pa.BinaryArray:
         """Return what is left of the next messages."""
-        if self._below or self._oids_below or self._strangers or self._described or self._has_strangers(messages):
+        is_by_place = bool(self._below or self._oids_below or self._oids_up_to)
+        if is_by_place or self._strangers or self._described or self._has_strangers(messages):
             return pa.array(self._kept(messages), messages.type)
         return messages
 
@@ -140,6 +143,9 @@ class Passing:
     def _is_strange(self, oid: int) -> bool:
         """True if nobody follows the table of a change; told once."""
         if oid not in self._strangers and oid not in self._parts:
+            return False
+        if self._commit_lsn < self._oids_up_to.get(oid, 0):
+            # It was followed then.
             return False
         if oid not in self._told:
             self._told.add(oid)

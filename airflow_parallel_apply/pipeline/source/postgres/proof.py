@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding, table_options
 from airflow_parallel_apply.pipeline.source.postgres.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
@@ -89,9 +90,11 @@ def prove(
     doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
     unsure = {doubt.table for doubt in doubts}
     changed: list[tuple[RegisteredTable, RegisteredTable]] = []
+    left: list[int] = []
     for table in registration.tables:
         found = now.tables.get(table.oid)
         if found is not None and found.registered.membership is None and not _is_followed(found, config):
+            left.append(table.oid)
             continue
         if found is not None and table.oid in now.attached:
             # Its rows are sent as those of the table above, of which there are doubts enough.
@@ -146,6 +149,8 @@ def prove(
             del proven[table.oid]
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
     registration = registration.looked_at(tables, now.horizon, resume)
+    if left:
+        registration = registration.leaving(left, inserted_lsn(connection), resume)
     return Proof(registration=registration, doubts=tuple(doubts))
 
 

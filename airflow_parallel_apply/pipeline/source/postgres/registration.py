@@ -104,7 +104,8 @@ class Registration:
     counts as far as the log has come, see `_over_by`; None where it is not kept.
 
     `since`: tables that were taken in after the first run, by oid, with the LSN from which on their commits count: what
-    the slot sends of them below was published by somebody else.
+    the slot sends of them below was published by somebody else. `left`: tables that were followed, by oid, with the LSN
+    up to which their commits count.
     """
 
     server: str
@@ -112,6 +113,7 @@ class Registration:
     horizon: int | None = None
     ahead: int | None = None
     since: tuple[tuple[int, int], ...] = ()
+    left: tuple[tuple[int, int], ...] = ()
 
     @property
     def oids(self) -> frozenset[int]:
@@ -127,6 +129,11 @@ class Registration:
         """With these tables' commits from an LSN on. What was captured is not sent again, whatever it was of."""
         left = {oid: first for oid, first in self.since if first > captured_lsn}
         return replace(self, since=tuple(sorted((left | dict.fromkeys(oids, lsn)).items())))
+
+    def leaving(self, oids: Iterable[int], lsn: int, resume: ResumePoint | None) -> Registration:
+        """With these tables' commits up to an LSN. What the log's last transaction covers is not sent again."""
+        kept = {oid: end for oid, end in self.left if resume is None or end > resume.offset}
+        return replace(self, left=tuple(sorted((kept | dict.fromkeys(oids, lsn)).items())))
 
     def seen_from(self, resume: ResumePoint | None) -> Registration:
         """With the horizon that the log's last transaction leads to. What is read behind it without a look leads no
@@ -153,8 +160,11 @@ class Registration:
         """
         given, names = {table.oid for table in tables}, {table.name for table in tables}
         kept = (table for table in self.tables if table.oid not in given and table.name not in names)
-        since = tuple(one for one in self.since if one[0] not in given)
-        return replace(self, tables=tuple(sorted((*kept, *tables), key=lambda table: table.oid)), since=since)
+        return replace(
+            self,
+            tables=tuple(sorted((*kept, *tables), key=lambda table: table.oid)),
+            since=tuple(one for one in self.since if one[0] not in given),
+        )
 
     def to_text(self) -> str:
         """The form that the log keeps; equal registrations have equal texts."""
@@ -165,6 +175,7 @@ class Registration:
                 "horizon": self.horizon,
                 "ahead": self.ahead,
                 **({"since": self.since} if self.since else {}),
+                **({"left": self.left} if self.left else {}),
             },
             separators=(",", ":"),
         )
@@ -200,6 +211,7 @@ def _registration(text: str) -> Registration:
         horizon=horizon,
         ahead=ahead,
         since=tuple((oid, lsn) for oid, lsn in value.get("since", ())),
+        left=tuple((oid, lsn) for oid, lsn in value.get("left", ())),
     )
 
 

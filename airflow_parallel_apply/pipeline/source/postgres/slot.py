@@ -14,7 +14,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DDL_PREFIX
-from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.resume import require_same, went_back
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
@@ -270,11 +270,8 @@ class Slot:
         return int(found[0])
 
     def inserted_lsn(self) -> int:
-        """The end of the WAL: what commits from now on has its commit there or behind it."""
-        found = self._session.catalog().execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
-        if found is None:
-            raise Unavailable("the source did not tell its LSN", op="capture")
-        return int(found[0])
+        """See `lsn.inserted_lsn`."""
+        return inserted_lsn(self._session.catalog())
 
     def _switched(self) -> SourceError:
         if self._session.catalog().info.server_version < _FIRST_WITH_SWITCHES:

@@ -16,7 +16,7 @@ _TABLE = RegisteredTable(
 
 
 def test_a_registration_is_read_as_it_was_written() -> None:
-    registration = Registration(server="1", tables=(_TABLE,), horizon=10, ahead=12, since=((5, 100),))
+    registration = Registration(server="1", tables=(_TABLE,), horizon=10, ahead=12, since=((5, 100),), left=((6, 90),))
     assert Registration.from_text(registration.to_text()) == registration
 
 
@@ -60,3 +60,9 @@ def test_what_was_captured_before_a_table_counts_is_not_kept() -> None:
     assert registration.counting([7, 8], 120, captured_lsn=99).since == ((5, 100), (7, 120), (8, 120))
     assert registration.counting([7], 120, captured_lsn=100).since == ((7, 120),)
     assert registration.counting([7], 120, captured_lsn=90).having(_TABLE).since == ((7, 120),)
+
+
+def test_tables_that_were_left_count_up_to_there() -> None:
+    registration = Registration(server="1", tables=(_TABLE,)).leaving([6], 100, None)
+    assert registration.leaving([7], 120, ResumePoint(offset=99)).left == ((6, 100), (7, 120))
+    assert registration.leaving([7], 120, ResumePoint(offset=100)).left == ((7, 120),)
