@@ -195,6 +195,39 @@ def test_rows_of_the_same_transaction_are_older_than_a_column_that_was_made_by_h
     assert_equal(rig)
 
 
+def test_rows_of_the_same_transaction_are_not_written_into_a_column_that_cannot_hold_its_value(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    execute(
+        rig.target_dsn,
+        "CREATE DOMAIN small AS integer CHECK (VALUE < 10)",
+        "ALTER TABLE t ADD COLUMN c integer, ADD COLUMN d small",
+    )
+    rig.transaction("INSERT INTO t (id) VALUES (90)", "ALTER TABLE t ADD c text DEFAULT 'x', ADD d integer DEFAULT 70")
+    rig.write("INSERT INTO t (id) VALUES (91)")
+    for column in ("c", "d"):
+        with pytest.raises(FatalError, match=rf"column {column} of public\.t was added as") as told:
+            rig.run()
+        execute(rig.target_dsn, *pasted(told, "rows are the source's (", "), then"))
+    rig.run()
+    assert_equal(rig)
+
+
+def test_nobody_is_to_vouch_for_rows_that_come_with_a_column_s_transaction(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    rig.transaction(
+        "INSERT INTO t (id) VALUES (90)",
+        "ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()",
+        "INSERT INTO t (id) VALUES (91)",
+    )
+    with pytest.raises(FatalError, match=r"the log does not tell what older rows hold.*recopy") as told:
+        rig.run()
+    assert "ddl=skip" not in str(told.value)
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c uuid")
+    recopy(rig)
+    rig.run()
+    assert_equal(rig)
+
+
 @gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_column_whose_type_the_target_lacks_goes_on_with_what_check_prints(rig: Rig, ddl: DdlPolicy) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+
+BROUGHT: Final = sql.SQL("age(xmin) <= 0")
+"""True of rows that this transaction brought: nobody else sees them, to change them by hand."""
 
 
 def has_rows(connection: Connection, relation: Relation) -> bool:
@@ -15,6 +20,12 @@ def has_rows(connection: Connection, relation: Relation) -> bool:
         sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(relation.schema, relation.table))
     ).fetchone()
     return rows is None or bool(rows[0])
+
+
+def brings_rows(connection: Connection, relation: Relation) -> bool:
+    """True if the table has rows that this transaction brought."""
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(_own_rows(connection, relation), BROUGHT)
+    return connection.execute(query).fetchone() == (True,)
 
 
 def filling(connection: Connection, relation: Relation, column: Column, found_type: str) -> sql.Composed | None:
@@ -50,7 +61,7 @@ def retyping_to_fill(
     try:
         with connection.transaction():
             found = connection.execute(kept).fetchone()
-    except psycopg.DataError:
+    except (psycopg.DataError, psycopg.IntegrityError):
         found = None
     if found is not None and found[0]:
         return None

@@ -16,8 +16,8 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.target.postgres import fills
 from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
-from airflow_parallel_apply.pipeline.target.postgres.fills import filling, has_rows, retyping_to_fill
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
@@ -153,25 +153,27 @@ def _require_values(
     """
     what = f"was added as {column.type_name}"
     if column.fill is None:
-        if has_rows(connection, relation):
+        if fills.has_rows(connection, relation):
             what += _UNTOLD
             raise _left(connection, relation, _Alteration(column.name, what, (), is_certain=False))
         return
     if not is_first or (column.fill == "NULL" and found.is_required):
         # NULL may stand for what no row holds any more.
         return
-    statement = filling(connection, relation, column, found.type_name)
-    if statement is not None and ddl is not DdlPolicy.APPLY:
-        # Rows that this transaction brought before the column: nobody else sees them, to change them by hand.
-        connection.execute(statement + sql.SQL(" AND age(xmin) <= 0"))
-        statement = filling(connection, relation, column, found.type_name)
-    if statement is not None:
-        retype = retyping_to_fill(connection, relation, column, found.type_name)
-        alteration = _Alteration(column.name, f"{what} and holds {column.fill} in older rows", (retype or statement,))
-        if retype is None:
-            _alter(connection, relation, alteration, ddl)
-        if retype is not None or filling(connection, relation, column, found.type_name) is not None:
-            raise _left(connection, relation, alteration)
+    statement = fills.filling(connection, relation, column, found.type_name)
+    if statement is None:
+        return
+    what += f" and holds {column.fill} in older rows"
+    retype = fills.retyping_to_fill(connection, relation, column, found.type_name)
+    if retype is not None:
+        raise _left(connection, relation, _Alteration(column.name, what, (retype,)))
+    alteration = _Alteration(column.name, what, (statement,))
+    if ddl is DdlPolicy.APPLY:
+        _alter(connection, relation, alteration, ddl)
+    else:
+        connection.execute(sql.SQL("{} AND {}").format(statement, fills.BROUGHT))
+    if fills.filling(connection, relation, column, found.type_name) is not None:
+        raise _left(connection, relation, alteration)
 
 
 def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns, *, is_trusted: bool) -> bool:
@@ -268,7 +270,7 @@ def _addition(connection: Connection, relation: Relation, column: Column, *, is_
         column.name,
         what + _UNTOLD,
         (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),),
-        is_certain=is_emptied or not has_rows(connection, relation),
+        is_certain=is_emptied or not fills.has_rows(connection, relation),
         type_name=column.type_name,
     )
 
@@ -325,10 +327,12 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration, *
         begin = f"Run {text} at the target; then " if text else ""
         # The statement changes the values of theirs as well, which then look as if they had been followed.
         names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
-        hint = (
-            f"{begin}{recopying(relation, *names)} Or change the target yourself so that its rows are the source's, "
-            f"as by the statement that the source ran, and {SKIPPING}, which takes it as done."
-        )
+        hint = f"{begin}{recopying(relation, *names)}"
+        if not fills.brings_rows(connection, relation):
+            hint += (
+                " Or change the target yourself so that its rows are the source's, as by the statement that the source "
+                f"ran, and {SKIPPING}, which takes it as done."
+            )
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.owner is not None:
