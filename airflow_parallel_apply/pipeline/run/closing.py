@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session
@@ -54,7 +54,7 @@ def close_run(
         if owned.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(owned)
-        positions = writing.target.positions()
+        positions = _positions(writing, owned)
         rows = sum(int(report.get("rows", 0)) for report in lane_reports)
         rested = _rested_at(opened, owned, writing.ledger)
         if rested is None:
@@ -131,6 +131,17 @@ def _judge(
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
     )
+
+
+def _positions(session: PipelineSession, owned: PipelineState) -> tuple[Position, ...]:
+    """Errors: those of `Target.positions`; nothing of the run is kept where some are gone."""
+    try:
+        return session.target.positions()
+    except TargetError:
+        if owned.owner is not None:
+            _settle(session, owned.generation)
+            session.ledger.release(owned.generation, clean_stop_seqno=None)
+        raise
 
 
 def _rested_at(opened: OpenedRun, owned: PipelineState, ledger: Ledger) -> int | None:

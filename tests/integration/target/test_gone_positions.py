@@ -14,6 +14,7 @@ from tests.support.variants import variants
 MODES = {
     "channel": {},
     "leader_merge": {"consistency": Consistency.EPOCH, "epoch_protocol": EpochProtocol.LEADER_MERGE},
+    "two_phase": {"consistency": Consistency.EPOCH, "epoch_protocol": EpochProtocol.TWO_PHASE},
 }
 REMOVED = {
     "one": "DELETE FROM parallel_apply.position WHERE channel = 1",
@@ -46,13 +47,17 @@ def test_positions_behind_a_clean_stop_are_put_back_by_the_hint(begun: Rig, remo
     assert begun.comparison().equal
 
 
-@pytest.mark.parametrize("mode", variants(MODES, seldom=["channel"]))
+@pytest.mark.parametrize("mode", variants(MODES, seldom=["channel", "leader_merge"]))
 def test_positions_that_go_under_the_lanes_end_the_run(begun: Rig, mode: str) -> None:
     rig = begun.having(**MODES[mode])
     rig.capture("r")
     opened = rig.open("r")
     execute(rig.target_dsn, REMOVED["one"])
     with pytest.raises(TargetError, match="position of channels 1 are gone"):
-        rig.close(opened, rig.apply(opened))
+        rig.apply(opened)
+    with pytest.raises(TargetError, match="position of channels 1 are gone"):
+        rig.close(opened)
+    assert rig.rows("SELECT owner FROM parallel_apply.pipeline") == [(None,)]
+    assert rig.rows("SELECT FROM pg_prepared_xacts WHERE database = current_database()") == []
     with pytest.raises(TargetError, match="position of channels 1 are gone"):
         rig.run()
