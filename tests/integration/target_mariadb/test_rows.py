@@ -8,6 +8,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.router.plan import plan
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.variants import gated
 
@@ -209,6 +210,20 @@ def test_a_pipeline_without_some_of_its_positions_stops(maria: MariaDbRig) -> No
     maria.rig.write("INSERT INTO t VALUES (1, 1, 'a')")
     with pytest.raises(ParallelApplyError, match=r"positions in .* are gone.*parallel-apply drop"):
         maria.rig.run()
+
+
+@pytest.mark.parametrize("consistency", [pytest.param(Consistency.CHANNEL, marks=pytest.mark.long), Consistency.EPOCH])
+def test_positions_that_go_under_the_lanes_end_the_run(maria: MariaDbRig, consistency: Consistency) -> None:
+    rig = maria.rig.having(channels=2, consistency=consistency)
+    maria.make(KEYED, KEYED_THERE)
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i, 'a' FROM generate_series(1, 9) i")
+    rig.capture("r")
+    plan(rig.config, rig.target)
+    opened = rig.open("r")
+    maria.server.run("DELETE FROM parallel_apply.position WHERE channel = 1")
+    with pytest.raises(ParallelApplyError, match=r"positions in .* are gone.*parallel-apply drop"):
+        rig.close(opened, rig.apply(opened))
 
 
 def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) -> None:

@@ -234,8 +234,10 @@ def take(
                 [generation, token, *places, generation],
             )
             found = [at for at in read_positions(session) if channel in (None, at.channel) and at.claim == token]
+        if (channel is None or not found) and not are_whole(session):
+            raise positions_lost(f"database {DATABASE}", pipeline=session.pipeline)
         if not found:
-            raise ConfigurationError("the target has no position for the channel", hint="Clear the task open.")
+            raise _generation_lost(generation)
         end_holders(session, holds(channel, token, group))
         drop_foreign_staging(session, foreign_to(channel, token, group))
     return min(found, key=lambda position: position.seqno)
@@ -284,9 +286,13 @@ def lost(unit: Unit) -> OwnershipLost:
 def _require_generation(session: Session, generation: int, routing_digest: str | None) -> None:
     found = _registered(session, "generation, routing_digest", lock=True)
     if found is None or found[0] != generation:
-        raise OwnershipLost(f"generation {generation} of the pipeline is over: another run took it", hint=_CLEAR_OPEN)
+        raise _generation_lost(generation)
     if routing_digest is not None and found[1] != routing_digest:
         raise OwnershipLost("the pipeline was routed anew since this lane began", hint=_CLEAR_OPEN)
+
+
+def _generation_lost(generation: int) -> OwnershipLost:
+    return OwnershipLost(f"generation {generation} of the pipeline is over: another run took it", hint=_CLEAR_OPEN)
 
 
 def _registered(session: Session, columns: str, *, lock: bool = False) -> tuple[Any, ...] | None:
