@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import row_typing
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.place import LOCAL
 from airflow_parallel_apply.pipeline.encode.open import open_encoder
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -37,7 +38,7 @@ def directory_findings(
     """See `Target.findings`."""
     return (
         *_place_findings(dataset, address, pipeline, expected),
-        *_name_findings(dataset, {*expected.followed, *names_of(expected.tables)}),
+        *_name_findings(dataset, address, {*expected.followed, *names_of(expected.tables)}),
         *_table_findings(address, expected.tables),
     )
 
@@ -64,7 +65,7 @@ def _place_findings(dataset: Dataset, address: FilesAddress, pipeline: str, expe
         )
 
 
-def _name_findings(dataset: Dataset, tables: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+def _name_findings(dataset: Dataset, address: FilesAddress, tables: Iterable[tuple[str, str]]) -> Iterator[Finding]:
     """Find tables that manifests call alike, since names may have dots, and those whose folder no disk takes."""
     places: dict[str, list[str]] = {}
     for schema, table in sorted(tables):
@@ -73,7 +74,7 @@ def _name_findings(dataset: Dataset, tables: Iterable[tuple[str, str]]) -> Itera
         if len(found) > 1:
             yield _misnamed(name, f"{' and '.join(found)} would be one table {name} of the directory")
         folder, _, _ = dataset.data_path(name, 0, "").partition("/")
-        if len(folder) > _LONGEST:
+        if urlsplit(address.url).scheme in LOCAL and len(folder) > _LONGEST:
             yield _misnamed(name, f"{name} has a name that is too long for a folder: {folder}")
 
 
