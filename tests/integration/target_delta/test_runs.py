@@ -125,6 +125,16 @@ def test_a_new_column_is_added_where_that_is_asked_for_and_the_rest_is_refused(r
     assert len(of_lake(lake, columns=columns)) == 2
 
 
+def test_a_column_of_which_nothing_tells_what_older_rows_have_is_refused(rig: Rig, lake: Path) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')", "ALTER TABLE t ADD COLUMN c uuid DEFAULT gen_random_uuid()")
+    rig.write("INSERT INTO t (id) VALUES (2)")
+    with pytest.raises(ParallelApplyError, match="older rows have values that nothing tells in the new column c"):
+        rig.run()
+    assert of_lake(lake, columns=("id",)) == [(1,)]
+
+
 def test_what_cannot_be_represented_is_refused_by_name_before_the_first_row(rig: Rig) -> None:
     rig.write(
         "CREATE TABLE nothing ()",

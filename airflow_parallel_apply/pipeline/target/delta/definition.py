@@ -31,7 +31,6 @@ _ADDS_COLUMNS: Final = re.compile(
     r"\s*ALTER\s+TABLE\s+[^;']*?\sADD\s+(COLUMN\s+)?(?!CONSTRAINT|PRIMARY|UNIQUE|CHECK|FOREIGN)[^;']*;?\s*",
     re.IGNORECASE,
 )
-_NULLS: Final = (None, "NULL")
 
 
 def make_table(lake: Lake, relation: Relation) -> None:
@@ -64,9 +63,10 @@ def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool
     others = [change for change in found.changes if change.old is not None or change.new is None]
     if step.ddl is DdlPolicy.REFUSE or others or found.uncertain or found.unclear or older.name != newer.name:
         raise _refused(newer, "its columns were changed at the source")
-    filled = [change.new for change in found.changes if change.new is not None and change.new.fill not in _NULLS]
+    filled = [change.new for change in found.changes if change.new is not None and change.new.fill != "NULL"]
     if filled and not step.is_emptied:
-        raise _refused(newer, f"older rows have {filled[0].fill} in the new column {filled[0].name}")
+        fill = filled[0].fill or "values that nothing tells"
+        raise _refused(newer, f"older rows have {fill} in the new column {filled[0].name}")
     if [column.name for column in older.columns if column.key] != [one.name for one in newer.columns if one.key]:
         raise _refused(newer, "its key was changed at the source")
     return bool(found.changes)
