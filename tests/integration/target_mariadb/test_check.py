@@ -9,9 +9,10 @@ import pytest
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors
 from tests.support.mariadb_rig import MariaDbRig
+from tests.support.rig import skip_as_the_hint_says
 from tests.support.variants import variants
 
 SOURCE = [
@@ -217,6 +218,24 @@ def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) 
         skipping.run("first")
     maria.server.run("ALTER TABLE good ADD late int", database="test")
     skipping.run("first")
+    maria.require_equal("SELECT id, v, late FROM good")
+
+
+def test_rows_of_a_column_s_own_transaction_get_its_value_by_the_default_that_the_hint_asks_for(
+    maria: MariaDbRig,
+) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    rig = maria.rig.having(channels=1, lanes=1)
+    rig.prepare()
+    rig.transaction(
+        "INSERT INTO good VALUES (1, 'a')",
+        "ALTER TABLE good ADD late integer DEFAULT 5",
+        "INSERT INTO good VALUES (2, 'b', 7)",
+    )
+    with pytest.raises(FatalError, match=r"have '5' in late at the source: add it with that as its DEFAULT") as told:
+        rig.run()
+    maria.server.run("ALTER TABLE good ADD late int DEFAULT 5", database="test")
+    skip_as_the_hint_says(rig, told.value)
     maria.require_equal("SELECT id, v, late FROM good")
 
 

@@ -27,9 +27,11 @@ def commands(session: Session, older: Relation, newer: Relation) -> tuple[str, .
 
 
 def notes(older: Relation, newer: Relation) -> tuple[str, ...]:
-    """The values that rows older than a column have in it, where the source gave them some."""
+    """The values that rows older than a column have in it, where the source gave them some. Such rows may come with the
+    column's own transaction, where no UPDATE by hand reaches them.
+    """
     return tuple(
-        f"older rows have {change.new.fill} in {change.new.name} at the source"
+        f"older rows have {change.new.fill} in {change.new.name} at the source: add it with that as its DEFAULT"
         for change in compare_definitions(older, newer).changes
         if change.old is None and change.new is not None and change.new.fill not in _NULLS
     )
