@@ -13,7 +13,6 @@ from airflow_parallel_apply.pipeline.capture import first_run
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
@@ -166,74 +165,6 @@ def test_a_published_table_that_the_patterns_left_is_refused_by_name(scene: Scen
     scene.source().prepare()
     with pytest.raises(ConfigurationError, match=r"public\.b"):
         scene.source(tables=TablePatterns(include=("public.a",))).prepare()
-
-
-def test_a_dropped_slot_is_refused(scene: Scene) -> None:
-    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    scene.source().prepare()
-    scene.execute(f"SELECT pg_drop_replication_slot('{scene.slot}')")
-    for use in (
-        lambda: scene.source().prepare(),
-        scene.capture,
-        lambda: scene.source().has_changes(scene.state().place),
-    ):
-        with pytest.raises(SourceError, match="is gone: changes are missing"):
-            use()
-
-
-def test_a_connection_to_another_database_of_the_server_is_told_as_such(scene: Scene) -> None:
-    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    scene.source().prepare()
-    elsewhere = Scene(make_conninfo(scene.dsn, dbname="postgres"), scene.config)
-    with pytest.raises(SourceError, match=r"is that of the database .* Does the connection lead to"):
-        elsewhere.source().has_changes(scene.state().place)
-    elsewhere.close()
-
-
-def test_a_recreated_slot_is_refused(scene: Scene) -> None:
-    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    scene.source().prepare()
-    scene.execute(
-        f"SELECT pg_drop_replication_slot('{scene.slot}')",
-        "INSERT INTO t VALUES (1)",
-        f"SELECT pg_create_logical_replication_slot('{scene.slot}', 'pgoutput')",
-    )
-    for use in (lambda: scene.source().prepare(), scene.capture):
-        with pytest.raises(SourceError, match="above what the log has captured"):
-            use()
-    assert scene.state().last_seqno == -1
-
-
-def test_a_slot_that_was_switched_to_two_phase_is_switched_back_as_the_hint_says(scene: Scene) -> None:
-    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    scene.source().prepare()
-    with psycopg.connect(make_conninfo(scene.dsn, replication="database"), autocommit=True) as replication:
-        replication.execute(f"ALTER_REPLICATION_SLOT {scene.slot} (TWO_PHASE true)".encode())
-    scene.execute(
-        "BEGIN", "INSERT INTO t VALUES (1)", f"PREPARE TRANSACTION '{scene.slot}'", "INSERT INTO t VALUES (2)"
-    )
-    (found,) = errors(scene.source().findings())
-    with pytest.raises(SourceError, match="was switched to TWO_PHASE") as refused:
-        scene.capture()
-    hint = refused.value.hint or ""
-    assert found.note == hint
-    told = re.search(r"Run (ALTER_REPLICATION_SLOT .*?\)) at the source", hint)
-    assert told is not None
-    with psycopg.connect(make_conninfo(scene.dsn, replication="database"), autocommit=True) as replication:
-        replication.execute(told[1].encode())
-    scene.capture()
-    scene.execute(f"COMMIT PREPARED '{scene.slot}'")
-    scene.capture()
-    assert scene.contents() == {"public.t": [("1",), ("2",)]}
-
-
-def test_a_slot_that_somebody_else_moved_is_refused(scene: Scene) -> None:
-    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    scene.source().prepare()
-    scene.execute("INSERT INTO t VALUES (1)")
-    scene.execute(f"SELECT pg_replication_slot_advance('{scene.slot}', pg_current_wal_lsn())")
-    with pytest.raises(SourceError, match="advanced by another reader"):
-        scene.capture()
 
 
 def test_a_dropped_publication_is_refused(scene: Scene) -> None:
