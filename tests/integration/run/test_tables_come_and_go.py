@@ -177,3 +177,14 @@ def test_a_table_that_is_new_to_one_target_of_a_log_has_no_rows_there(
         other.run()
     execute(other.target_dsn, "DELETE FROM n")
     equal_after_run(other)
+
+
+def test_rows_of_its_children_are_not_a_new_tables_own(pipeline: Rig) -> None:
+    pipeline.both("CREATE TABLE parent (id int PRIMARY KEY)", "CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent)")
+    pipeline.write("INSERT INTO child VALUES (1)")
+    execute(pipeline.target_dsn, "INSERT INTO child VALUES (1)")
+    pipeline.having(tables=TablePatterns(exclude=("public.parent",))).run()
+    pipeline.write("INSERT INTO t VALUES (3)")
+    equal_after_run(pipeline)
+    pipeline.write("INSERT INTO parent VALUES (2)")
+    equal_after_run(pipeline)

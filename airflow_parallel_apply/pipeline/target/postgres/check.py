@@ -319,7 +319,7 @@ def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[
     """Find rows in tables that the pipeline is about to begin with, since they had none at the source."""
     there = find_tables(connection, unbegun, schema=session.schema) if unbegun else ()
     tables = [table for table in there if table is not None]
-    for table, has_rows in zip(tables, filled(connection, [table.identifier for table in tables]), strict=True):
+    for table, has_rows in zip(tables, filled(connection, [table.own_rows for table in tables]), strict=True):
         if has_rows:
             name = table.relation.name
             yield about(
@@ -331,7 +331,7 @@ def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[
 
 
 def _row_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Finding]:
-    for table, has_rows in zip(tables, filled(connection, [table.identifier for table in tables]), strict=True):
+    for table, has_rows in zip(tables, filled(connection, [table.own_rows for table in tables]), strict=True):
         if has_rows:
             yield about(
                 table.relation,
