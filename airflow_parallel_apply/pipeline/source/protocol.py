@@ -221,8 +221,9 @@ class Source(Protocol):
         ...
 
     def has_changes(self, log: LogPlace, registration: str | None) -> bool:
-        """True if the source, released up to there, holds a followed change that the log has not, or its tables are not
-        as registered (None: not asked); cheap. `SourceError` where it lacks what the log has.
+        """True if the source, released up to there, holds a followed change that the log has not, or a table that is to
+        be followed and is not yet, or its tables are not as registered (None: not asked); cheap. `SourceError` where it
+        lacks what the log has.
         """
         ...
 

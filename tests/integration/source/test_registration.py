@@ -214,10 +214,23 @@ def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Sc
 
 
 def test_a_host_without_the_log_sees_changes_alone(begun: Scene, tmp_path: Path) -> None:
-    begun.execute("ALTER TABLE r DETACH PARTITION r1")
+    begun.execute("TRUNCATE r1")
     place = begun.state().place
     assert begun.source().has_changes(place)
     assert not begun.source(log_url=str(tmp_path / "elsewhere")).has_changes(place)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_new_table_is_something_to_do_though_none_of_its_rows_is_sent(begun: Scene, rows: bool) -> None:
+    assert not begun.source().has_changes(begun.state().place)
+    begun.execute("CREATE TABLE born (id int PRIMARY KEY)", *["INSERT INTO born VALUES (1)"] * rows)
+    assert begun.source().has_changes(begun.state().place)
+    others = TablePatterns(include=("public.[rt]",))
+    assert not begun.source(tables=others).has_changes(begun.state().place)
+    if not rows:
+        begun.source().prepare()
+        begun.capture()
+        assert not begun.source().has_changes(begun.state().place)
 
 
 def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene) -> None:

@@ -114,9 +114,15 @@ class PostgresSource:
 
     def has_changes(self, log: LogPlace, registration: str | None) -> bool:
         with self._session.errors("sense"):
-            return self._slot.has_changes(log) or (
-                registration is not None
-                and not is_as_registered(self._session, self._publication, Registration.from_text(registration))
+            followed = matching(tables_now(self._session, self._publication), self._config.tables)
+            return (
+                self._slot.has_changes(log)
+                # What is written to a table is not sent before a run has published it, or refused its rows.
+                or not all(table.is_published for table in followed)
+                or (
+                    registration is not None
+                    and not is_as_registered(self._session, self._publication, Registration.from_text(registration))
+                )
             )
 
     def release(self, log: LogPlace) -> None:
