@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from airflow.sdk import Context, DagRunState
 
+from airflow_parallel_apply.operators.intervals import interval_before
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval, moment
 from airflow_parallel_apply.task import interval_of
@@ -33,7 +34,7 @@ _TO_COME: Final = frozenset({DagRunState.QUEUED, DagRunState.RUNNING})
 def wait_or_refuse(context: Context, gap: GapAhead) -> None:
     """Return when the run is to apply the gap. Errors: `LeaseBusy` when it has to wait, `GapAhead` when refused."""
     interval = interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
-    dag_run = context["dag_run"]
+    dag_run, timetable = context["dag_run"], context["dag"].timetable
     if interval is None or dag_run.logical_date is None:
         raise gap
     covered_from, logical_date, waits = interval.start, dag_run.logical_date, False
@@ -42,19 +43,19 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
             break
         earlier = _previous_run(dag_run.dag_id, logical_date)
         if earlier is None:
-            raise _refusal(gap, dag_run.dag_id, interval)
+            raise _refusal(gap, dag_run, interval, timetable)
         logical_date = earlier.logical_date
         theirs = interval_of(earlier.data_interval_start, earlier.data_interval_end)
         if theirs is None:
             continue
         if theirs.end < covered_from:
-            raise _refusal(gap, dag_run.dag_id, interval)
+            raise _refusal(gap, dag_run, interval, timetable)
         if earlier.state not in _TO_COME:
-            raise _refusal(gap, dag_run.dag_id, interval, ended=earlier)
+            raise _refusal(gap, dag_run, interval, timetable, ended=earlier)
         covered_from = min(covered_from, theirs.start)
         waits = waits or earlier.state == DagRunState.RUNNING
     else:
-        raise _refusal(gap, dag_run.dag_id, interval)
+        raise _refusal(gap, dag_run, interval, timetable)
     if waits:
         raise LeaseBusy(
             f"{gap.message}; runs of earlier intervals are under way and go first",
@@ -64,20 +65,12 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
         )
 
 
-def first_missing(since: datetime, interval: Interval) -> Interval:
-    """The interval that holds `since`, in a schedule whose intervals are as long as the given, later one."""
-    length = interval.end - interval.start
-    back = -((interval.start - since) // -length)
-    start = interval.start - max(back, 1) * length
-    return Interval(start=start, end=start + length)
-
-
-def _refusal(gap: GapAhead, dag_id: str, interval: Interval, *, ended: Any = None) -> GapAhead:
-    first = first_missing(gap.since, interval)
-    last = interval.start - (interval.end - interval.start)
+def _refusal(gap: GapAhead, dag_run: Any, interval: Interval, timetable: object, *, ended: Any = None) -> GapAhead:
+    first = interval_before(interval, timetable, holding=gap.since)
+    last = interval_before(interval, timetable)
     gap.hint = (
-        f"Run the interval {first} first: airflow backfill create --dag-id {dag_id} "
-        f"--from-date {moment(first.start)} --to-date {moment(max(last, first.start))}"
+        f"Run the interval {first} first: airflow backfill create --dag-id {dag_run.dag_id} "
+        f"--from-date {moment(first.start)} --to-date {moment(last.start)}"
     )
     if ended is not None:
         state = getattr(ended.state, "value", ended.state)

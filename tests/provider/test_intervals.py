@@ -7,19 +7,24 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronDataIntervalTimetable, DeltaDataIntervalTimetable
 from airflow.sdk.module_loading import import_string
+from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow.timetables.base import TimeRestriction
 from airflow.utils.state import DagRunState
+from dateutil.relativedelta import relativedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_parallel_apply.operators import earlier
-from airflow_parallel_apply.operators.earlier import first_missing, wait_or_refuse
+from airflow_parallel_apply.operators.earlier import wait_or_refuse
+from airflow_parallel_apply.operators.intervals import interval_before
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import interval_of
@@ -140,6 +145,7 @@ def judge(monkeypatch: pytest.MonkeyPatch, before: list[Run], since: datetime, *
 
     monkeypatch.setattr(earlier, "_previous_run", previous)
     context: Any = {
+        "dag": SimpleNamespace(timetable=DeltaDataIntervalTimetable(HOUR)),
         "dag_run": own,
         "run_id": own.run_id,
         "ti": own,
@@ -198,13 +204,36 @@ def test_runs_without_an_interval_are_passed_over(monkeypatch: pytest.MonkeyPatc
     judge(monkeypatch, [manual, empty, *(hourly(number, "queued") for number in (2, 3, 4))], INSIDE_TWO)
 
 
-@given(minutes=st.integers(1, 100_000), length=st.integers(1, 5000))
-def test_the_interval_named_holds_the_first_missing_transaction(minutes: int, length: int) -> None:
-    own = Interval(start=EIGHT, end=EIGHT + timedelta(minutes=length))
-    since = EIGHT - timedelta(minutes=minutes)
-    found = first_missing(since, own)
-    assert found.start <= since < found.end <= own.start
-    assert (own.start - found.start) % timedelta(minutes=length) == timedelta(0)
+TIMETABLES = [
+    *(
+        DeltaDataIntervalTimetable(delta)
+        for delta in (timedelta(minutes=7), timedelta(days=1), relativedelta(months=1))
+    ),
+    *(
+        CronDataIntervalTimetable(expression, timezone="Europe/Berlin")
+        for expression in ("@hourly", "@daily", "@monthly", "30 2 * * *", "0 0 * * 1-5", "0 9-17 * * 1-5")
+    ),
+]
+
+
+@pytest.mark.parametrize("timetable", TIMETABLES, ids=str)
+@given(seconds=st.integers(0, 2 * 365 * 24 * 3600), back=st.integers(0, 40 * 24 * 3600))
+def test_the_interval_named_is_one_that_airflow_makes_and_holds_the_first_missing_transaction(
+    timetable: Any, seconds: int, back: int
+) -> None:
+    theirs = coerce_to_core_timetable(timetable)
+    now = pendulum.instance(EIGHT).add(seconds=seconds, microseconds=1)
+    made = theirs.infer_manual_data_interval(run_after=now)
+    own = Interval(start=made.start, end=made.end)
+    last = interval_before(own, timetable)
+    since = own.start - timedelta(seconds=back, microseconds=1)
+    first = interval_before(own, timetable, holding=since)
+    assert first.start <= since < first.end <= own.start == last.end
+    if isinstance(timetable, CronDataIntervalTimetable):
+        for interval in (first, last):
+            from_there = TimeRestriction(pendulum.instance(interval.start), None, catchup=True)
+            backfilled = theirs.next_dagrun_info(last_automated_data_interval=None, restriction=from_there)
+            assert backfilled.data_interval.start == interval.start
 
 
 def test_an_empty_interval_is_none() -> None:
