@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.log.writing import open_writer
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from tests.contract.sources import EVERYTHING, SOURCES, World, catch_up, never, require_complete
 from tests.support.mines import Bomb, Died, Mined
+from tests.support.variants import gated
 from tests.support.written_log import Change
 
 
@@ -43,6 +44,7 @@ def mine(capturing: Capture, bomb: Bomb, patch: pytest.MonkeyPatch) -> Capture:
     return Capture(source, capturing._config)
 
 
+@gated
 def test_a_crash_at_any_line_of_a_read_repeats_nothing_and_loses_nothing(begun: World) -> None:
     """The source forgets what it was told that the log has: so it was told the truth at each of them."""
     places: set[str] = set()

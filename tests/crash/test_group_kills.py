@@ -64,6 +64,7 @@ def written(scene: Scene) -> Scene:
             "before the stop",
             "after the stop",
         ],
+        gated=["inside the commit"],
     ),
 )
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:

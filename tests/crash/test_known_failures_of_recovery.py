@@ -11,6 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, Start
 from tests.crash.scene import Scene, spark_processes
 from tests.support.step_process import Fault, peak_bytes
+from tests.support.variants import gated
 
 WRITER = "airflow_parallel_apply.pipeline.log.writer:DirectoryLogWriter"
 SLOT = "airflow_parallel_apply.pipeline.source.postgres.slot:Slot"
@@ -22,6 +23,7 @@ def wide(scene: Scene) -> Scene:
     return scene
 
 
+@gated
 def test_a_partly_received_transaction_is_received_anew_and_nothing_of_it_is_doubled(wide: Scene) -> None:
     """The transaction is three times as large as what a step holds in memory."""
     wide.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE entry (at integer, v text)")
@@ -68,6 +70,7 @@ def test_changes_between_the_copys_snapshot_and_the_first_captured_step_survive_
     wide.require_equal()
 
 
+@gated
 def test_a_transaction_that_was_open_during_a_crash_is_not_taken_for_one_that_is_applied(wide: Scene) -> None:
     """Its first changes lie before, in the source's WAL, what is committed, captured and applied meanwhile."""
     wide.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE entry (at integer)")

@@ -69,6 +69,7 @@ def merge_points(scene: Scene) -> int:
             "between merging and closing",
             "after closing",
         ],
+        gated=["inside the target's transaction"],
     ),
 )
 def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: str) -> None:

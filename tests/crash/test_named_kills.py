@@ -107,6 +107,7 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
             "inside the plan's transaction",
             "inside a modify of the queue",
         ],
+        gated=["inside the target's transaction"],
     ),
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:

@@ -30,6 +30,7 @@ from tests.crash.conftest import crash_config
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
 from tests.support.routers import ForkedRouter
+from tests.support.variants import GATED
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 MOMENTS = int(os.environ.get("CRASH_MOMENTS") or 5)
@@ -143,7 +144,7 @@ def rigs(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "way",
-    [pytest.param(way, id=name, marks=[] if name == "by shard" else pytest.mark.long) for name, way in WAYS.items()],
+    [pytest.param(way, id=name, marks=GATED if name == "by shard" else pytest.mark.long) for name, way in WAYS.items()],
 )
 def test_a_router_killed_while_it_streams_makes_runs_slower_and_never_wrong(
     rigs: Callable[[Way], list[Rig]],

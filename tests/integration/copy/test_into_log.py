@@ -69,6 +69,7 @@ def inserted(url: str, after_seqno: int) -> Found:
     return found
 
 
+@gated
 def test_copied_rows_are_those_that_the_slot_sends(source_dsn: str, tmp_path: Path) -> None:
     execute(source_dsn, *BOTH, *SOURCE, "CREATE TABLE plain (at timestamptz, line text)")
     install(source_dsn)

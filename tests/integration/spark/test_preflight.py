@@ -25,6 +25,7 @@ from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import open_session
 from tests.support.rig import Rig
 from tests.support.routers import served_logs
+from tests.support.variants import gated
 
 WITHOUT_US = """
 import sys, json
@@ -48,6 +49,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     return made
 
 
+@gated
 def test_workers_that_see_everything_have_no_finding_before_the_first_run_and_after(
     rig: Rig, spark_server: ServerLease, tmp_path: Path
 ) -> None:

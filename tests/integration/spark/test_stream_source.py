@@ -23,6 +23,7 @@ from airflow_parallel_apply.spark.session import close_session, open_session, re
 from airflow_parallel_apply.spark.stream_source import StreamDataSource, stream_rows
 from tests.support.routers import served_logs
 from tests.support.tpcb_log import make_tpcb_log
+from tests.support.variants import gated
 
 TRANSACTIONS = 300
 TOKEN = "a token that nobody may see"
@@ -47,6 +48,7 @@ def with_token(url: str) -> str:
     return url.replace("://", f"://:{TOKEN.replace(' ', '%20')}@")
 
 
+@gated
 def test_each_ticket_is_a_partition_and_together_they_are_the_rows_of_the_log(session, logs: Path):
     routing = Routing(channels=3)
     tickets = [

@@ -89,7 +89,7 @@ def change_all(rig: Rig) -> None:
     )
 
 
-@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=GATED)])
+@pytest.mark.parametrize("consistency", [pytest.param(one, marks=GATED) for one in Consistency])
 def test_snapshots_and_the_feed_behind_them_are_the_source_s_rows(
     rig: Rig, tmp_path: Path, consistency: Consistency
 ) -> None:

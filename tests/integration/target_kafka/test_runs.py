@@ -237,6 +237,7 @@ def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaB
     assert any("has a topic feed.public.t that is not empty" in finding.what for finding in again.findings)
 
 
+@gated
 def test_a_pipeline_without_its_positions_sends_nothing_twice(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()

@@ -58,6 +58,7 @@ def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDb
     maria.require_equal("SELECT id, u, v FROM t")
 
 
+@gated
 def test_rows_that_are_put_back_keep_the_rows_that_refer_to_them(maria: MariaDbRig) -> None:
     plain, child = (
         "CREATE TABLE t (id {int} PRIMARY KEY, v {text})",
