@@ -60,7 +60,7 @@ def pipeline_config(values: Mapping[str, object]) -> PipelineConfig:
     """
     given = {name: value for name, value in values.items() if value is not None and value != ""}
     pipeline = str(given.pop("pipeline", ""))
-    log_url = str(given.pop("log_url", "")) or default_log_url(pipeline)
+    log_url = _place("log_url", given.pop("log_url", None) or default_log_url(pipeline))
     converted: dict[str, object] = {name: _CONVERT[name](name, value) for name, value in given.items()}
     return PipelineConfig(pipeline=pipeline, log_url=log_url, **converted)  # type: ignore[arg-type]
 
@@ -152,6 +152,14 @@ def number(name: str, value: object) -> int:
     raise _wrong(name, value, "a whole number")
 
 
+def _place(name: str, value: object) -> str:
+    """An absolute path, or an address: tasks have directories of their own for a relative one to begin at."""
+    text = str(value)
+    if "://" in text or Path(text).is_absolute():
+        return text
+    raise _wrong(name, text, "an absolute path, the same for every task")
+
+
 def duration(name: str, value: object) -> timedelta:
     """A duration, which no template renders to. Errors: `ConfigurationError`."""
     if isinstance(value, timedelta):
@@ -192,7 +200,7 @@ def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
 
 
 _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
-    "log_directory": lambda _name, value: str(value),
+    "log_directory": _place,
     "slot": lambda _name, value: str(value),
     "tables": _tables,
     "start": choice(Start),
@@ -201,7 +209,7 @@ _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
     "lanes": number,
     "partitioner": lambda _name, value: str(value),
     "shard_by": _shard_by,
-    "shard_file": lambda _name, value: str(value),
+    "shard_file": _place,
     "store": choice(StoreName),
     "consistency": choice(Consistency),
     "epoch_protocol": choice(EpochProtocol),

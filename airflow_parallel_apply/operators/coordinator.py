@@ -75,7 +75,7 @@ class CoordinatorOperator(LeaseTask):
         judge = self.action is Action.CLOSE
         if self.action is Action.OPEN:
             # The lanes are mapped over what it returns, whatever `default_args` say.
-            kwargs["do_xcom_push"] = True
+            kwargs |= {"do_xcom_push": True, "multiple_outputs": False}
         super().__init__(
             trigger_rule=trigger_rule or (TriggerRule.ALL_DONE if judge else TriggerRule.ALL_SUCCESS), **kwargs
         )

@@ -64,6 +64,10 @@ def test_tables_in_every_form(value: object) -> None:
         ("tables", 7),
         ("tables", ["accounts"]),
         ("pipeline", "No Name"),
+        ("log_url", "logs/orders"),
+        ("log_url", "~/logs"),
+        ("log_directory", "logs/orders"),
+        ("shard_file", "shards.toml"),
     ],
 )
 def test_an_error_names_the_parameter_and_what_it_takes(name: str, value: object) -> None:

@@ -246,9 +246,10 @@ def test_only_the_first_task_has_the_dag_s_trigger_rule() -> None:
 
 
 def test_the_lanes_are_mapped_over_what_open_returns_whatever_default_args_say() -> None:
-    with DAG("silent", schedule=None, default_args={"do_xcom_push": False}) as dag:
+    with DAG("silent", schedule=None, default_args={"do_xcom_push": False, "multiple_outputs": True}) as dag:
         ParallelApply(group_id="orders")
     assert dag.get_task("orders.open").do_xcom_push
+    assert not dag.get_task("orders.open").multiple_outputs
     assert not dag.get_task("orders.close").do_xcom_push
 
 
