@@ -14,6 +14,7 @@ rows than others, is read by several, each with a bucket range of its own; so no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -35,6 +36,8 @@ EXCHANGE_ROWS: Final = 2_000_000
 _TASK_ROWS: Final = 50_000
 """Log rows that are worth a task of their own."""
 
+
+_PATTERN_MARKS: Final = re.compile(r"[\\*?{}\[\]]")
 
 _NUMBERS_BYTES: Final = 128
 """The bytes of a row beside its texts, with their bounds."""
@@ -111,7 +114,9 @@ def is_narrow(branch: StoreBranch) -> bool:
 
 def read_rows(session: Any, files: Sequence[str]) -> Any:
     """Row files of a log as a DataFrame. Vectored reads run in threads whose bytes Spark's metrics do not see."""
-    return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*files)
+    # Spark takes a path for a pattern.
+    paths = [_PATTERN_MARKS.sub(r"\\\g<0>", file) for file in files]
+    return session.read.schema(LOG_SCHEMA).option("parquet.hadoop.vectored.io.enabled", "false").parquet(*paths)
 
 
 def counted_rows(executed: Any, scans: int = 1) -> int | None:

@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch
 from airflow_parallel_apply.spark.access import core_count
-from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows, parts_of
+from airflow_parallel_apply.spark.job import ApplyJob, build_job, counted_rows, parts_of, read_rows
 from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
@@ -170,6 +170,14 @@ def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
     bucket = pa.chunked_array([chunk for file in files for chunk in pq.read_table(file)["bucket"].chunks]).to_numpy()
     assert counted == int((channel_of(bucket, 2) == 0).sum())
     assert 0.4 * counted < loaded < 0.7 * counted
+
+
+def test_a_log_whose_path_looks_like_a_pattern_is_read(session, files, tmp_path):
+    directory = tmp_path / r"log [1] {a,b} *? \ %20"
+    directory.mkdir()
+    (directory / "rows.parquet").symlink_to(files[-1])
+    found = read_rows(session, [str(directory / "rows.parquet")])
+    assert found.count() == pq.read_metadata(files[-1]).num_rows
 
 
 @pytest.mark.long
