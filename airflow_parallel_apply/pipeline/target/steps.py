@@ -69,6 +69,11 @@ class Redefine:
     end_offset: Offset | None = None
     shown_end: str = ""
 
+    @property
+    def skipping(self) -> str:
+        """The words of a hint for the run that takes it as done. Later definitions, which nobody looked at, are not."""
+        return f"run once with ddl=skip{f' and until={self.shown_end}' if self.shown_end else ''}"
+
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
 

@@ -221,22 +221,44 @@ def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) 
     maria.require_equal("SELECT id, v, late FROM good")
 
 
-def test_rows_of_a_column_s_own_transaction_get_its_value_by_the_default_that_the_hint_asks_for(
-    maria: MariaDbRig,
+@pytest.mark.parametrize(
+    ("change", "at_target", "columns"),
+    [
+        ("ADD late integer DEFAULT 5", "ADD late int DEFAULT 5", "id, v, late"),
+        pytest.param("RENAME v TO w", "RENAME COLUMN v TO w", "id, w", marks=pytest.mark.long),
+        pytest.param("DROP v", "DROP COLUMN v", "id", marks=pytest.mark.long),
+    ],
+)
+def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_table_that_was_changed_by_hand(
+    maria: MariaDbRig, change: str, at_target: str, columns: str
 ) -> None:
+    maria.make(SOURCE[:1], TARGET[:1])
+    rig = maria.rig.having(channels=1, lanes=1)
+    rig.prepare()
+    rig.transaction("INSERT INTO good VALUES (1, 'a')", f"ALTER TABLE good {change}", "INSERT INTO good VALUES (2)")
+    with pytest.raises(FatalError, match=r"cannot follow by itself") as told:
+        rig.run()
+    assert ("have '5' in late at the source: add it with that as its DEFAULT" in str(told.value)) == ("late" in change)
+    maria.server.run(f"ALTER TABLE good {at_target}", database="test")
+    skip_as_the_hint_says(rig, told.value)
+    maria.require_equal(f"SELECT {columns} FROM good")
+
+
+def test_a_column_that_may_be_another_one_is_not_taken_for_that_of_before(maria: MariaDbRig) -> None:
     maria.make(SOURCE[:1], TARGET[:1])
     rig = maria.rig.having(channels=1, lanes=1)
     rig.prepare()
     rig.transaction(
         "INSERT INTO good VALUES (1, 'a')",
-        "ALTER TABLE good ADD late integer DEFAULT 5",
-        "INSERT INTO good VALUES (2, 'b', 7)",
+        "ALTER TABLE good DROP v",
+        "ALTER TABLE good ADD v text",
+        "INSERT INTO good VALUES (2, 'b')",
     )
-    with pytest.raises(FatalError, match=r"have '5' in late at the source: add it with that as its DEFAULT") as told:
+    with pytest.raises(FatalError, match="nothing tells whether v is the column of before") as told:
         rig.run()
-    maria.server.run("ALTER TABLE good ADD late int DEFAULT 5", database="test")
-    skip_as_the_hint_says(rig, told.value)
-    maria.require_equal("SELECT id, v, late FROM good")
+    with pytest.raises(FatalError, match="nothing tells what they have in v since"):
+        skip_as_the_hint_says(rig, told.value)
+    assert maria.read("SELECT id FROM good") == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from enum import Enum
 
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
 from airflow_parallel_apply.pipeline.errors import EncodeError
-from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.older_rows import Origin, origin_of
 
 
 class Identity(Enum):
@@ -20,17 +20,6 @@ class Identity(Enum):
     """By all their values: equal rows are counted."""
     NONE = "none"
     """By nothing: rows are only inserted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """An older definition, and the columns of the newest one in it. `places`: of each its place there; None: it is
-    not there. `fills`: the literals of those that are not there, as far as they are known.
-    """
-
-    relation: Relation
-    places: tuple[int | None, ...]
-    fills: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +67,7 @@ def _lineage(versions: Sequence[Relation]) -> Lineage:
     newest = versions[-1]
     stages: list[tuple[Identity, tuple[int, ...], dict[int, Origin]]] = []
     for relation in versions:
-        origin = _origin(relation, newest)
+        origin = origin_of(relation, newest)
         identity, key = _identity(relation, origin)
         if not stages or stages[-1][:2] != (identity, key):
             stages.append((identity, key, {}))
@@ -103,46 +92,3 @@ def _identity(relation: Relation, origin: Origin) -> tuple[Identity, tuple[int, 
             table=relation.name,
             hint="Its rows cannot be told apart any more. Exclude the table, or feed another directory from its start.",
         ) from None
-
-
-def _origin(older: Relation, newest: Relation) -> Origin:
-    """Values of a column are in an older definition where it is surely the same, and of a type that holds no others."""
-    if older.relation_id == newest.relation_id:
-        width = len(newest.columns)
-        return Origin(relation=older, places=tuple(range(width)), fills=(None,) * width)
-    found = compare_definitions(older, newest)
-    renamed = {change.new: change.old for change in found.changes if change.new is not None}
-    places: list[int | None] = []
-    fills: list[str | None] = []
-    for column in newest.columns:
-        before = renamed[column] if column in renamed else _of_name(older, column, found)
-        is_there = before is not None and _holds(column, before)
-        places.append(older.columns.index(before) if is_there and before is not None else None)
-        fills.append(column.fill if before is None and column in renamed else None)
-    return Origin(relation=older, places=tuple(places), fills=tuple(fills))
-
-
-def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | None:
-    """The same column, which has not changed."""
-    uncertain = {one.name for one in (*found.uncertain, *found.unclear, *found.uncomputed)}
-    same = [one for one in older.columns if one.name == column.name and one.type_name == column.type_name]
-    return same[0] if same and column.name not in uncertain else None
-
-
-def _holds(newer: Column, older: Column) -> bool:
-    """True if what a column held is the same now: its type is, or was made wider."""
-    if newer.type_name == older.type_name:
-        return True
-    after, before = newer.value, older.value
-    if after.kind is not before.kind:
-        return False
-    match after.kind.value:
-        case "integer":
-            return after.size >= before.size
-        case "decimal":
-            return after.scale == before.scale and after.precision >= before.precision
-        case "text":
-            texts = ("text", "character varying", "varchar")
-            return all(one.type_name.startswith(texts) for one in (newer, older))
-        case _:
-            return False

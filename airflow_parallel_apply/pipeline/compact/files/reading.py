@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from airflow_parallel_apply.pipeline.compact.files.lineage import Identity, Origin, Stage
+from airflow_parallel_apply.pipeline.compact.files.lineage import Identity, Stage
 from airflow_parallel_apply.pipeline.encode.columns.parse import Unfit, parse
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
@@ -32,9 +32,9 @@ from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.files.schemas import FileSchemas
 from airflow_parallel_apply.pipeline.errors import EncodeError
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
+from airflow_parallel_apply.pipeline.target.older_rows import Origin, fill_text
 
 _SEPARATOR: Final = "\0"
-_NULL_LITERAL: Final = "NULL"
 _BATCH_ROWS: Final = 65_536
 _FETCHERS: Final = 8
 """Files that are fetched at a time."""
@@ -127,9 +127,7 @@ class RowReader:
         column = self.typing.columns[place].column
         at = origin.places[place]
         if at is None:
-            fill = origin.fills[place]
-            text = pa.scalar(None if fill in (None, _NULL_LITERAL) else _unquoted(str(fill)), pa.string())
-            found: pa.Array = pa.array(np.full(read.num_rows, text.as_py()), pa.string())
+            found: pa.Array = pa.array(np.full(read.num_rows, fill_text(origin.fills[place])), pa.string())
         else:
             found = read.column(at)
             if found.type == wanted:
@@ -154,7 +152,7 @@ class RowReader:
 
     def _unknown(self, unsent: pa.Array, origin: Origin) -> pa.Array:
         """Values that were not sent, and those that this definition has no column for."""
-        never = [at is None and fill is None for at, fill in zip(origin.places, origin.fills, strict=True)]
+        never = [origin.is_unknown(place) for place in range(len(origin.places))]
         names = [None if at is None else origin.relation.columns[at].name for at in origin.places]
 
         def marks(mark: str | None) -> str | None:
@@ -203,10 +201,3 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     """`+` and a value, or `-` for none, behind one another."""
     marked = (pc.fill_null(pc.binary_join_element_wise("+", part.cast(pa.string()), ""), "-") for part in parts)
     return pc.binary_join_element_wise(*marked, _SEPARATOR)
-
-
-def _unquoted(literal: str) -> str:
-    """The text of an SQL literal as `quote_literal` writes it."""
-    if literal.startswith("E'"):
-        return literal[2:-1].replace("''", "'").replace("\\\\", "\\")
-    return literal[1:-1].replace("''", "'") if literal.startswith("'") else literal

@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.target.delta.definition import require_foll
 from airflow_parallel_apply.pipeline.target.delta.replay import by_relation
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_of
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
+from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
@@ -20,7 +21,7 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
     """
     changes: list[TableChange] = []
     waiting: list[StagedTable] = []
-    for number, step in enumerate(steps):
+    for number, step in enumerate(under_skipped(steps, relations)):
         if isinstance(step, Merge):
             waiting += step.staged.tables
             continue

@@ -13,7 +13,7 @@ from deltalake.schema import Schema
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema, table_schema
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import (
@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.target.delta.tables import (
     sync,
     table_errors,
 )
-from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, Redefinition, compare_definitions
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement
 
 _ADDS_COLUMNS: Final = re.compile(
@@ -61,14 +61,12 @@ def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool
         return False
     found = compare_definitions(older, newer)
     others = [change for change in found.changes if change.old is not None or change.new is None]
-    if step.ddl is DdlPolicy.REFUSE or others or found.uncertain or found.unclear or older.name != newer.name:
-        raise _refused(newer, "its columns were changed at the source")
-    filled = [change.new for change in found.changes if change.new is not None and change.new.fill != "NULL"]
-    if filled and not step.is_emptied:
-        fill = filled[0].fill or "values that nothing tells"
-        raise _refused(newer, f"older rows have {fill} in the new column {filled[0].name}")
+    is_filled = any(change.new is not None and change.new.fill != "NULL" for change in found.changes)
+    is_more = bool(others or found.uncertain or found.unclear or (is_filled and not step.is_emptied))
+    if step.ddl is DdlPolicy.REFUSE or is_more or older.name != newer.name:
+        raise _refused(step, newer, f"its columns were changed at the source{_told(found)}")
     if [column.name for column in older.columns if column.key] != [one.name for one in newer.columns if one.key]:
-        raise _refused(newer, "its key was changed at the source")
+        raise _refused(step, newer, "its key was changed at the source")
     return bool(found.changes)
 
 
@@ -96,9 +94,30 @@ def add_columns(table: DeltaTable, relation: Relation, transactions: Mapping[str
             )
 
 
-def _refused(relation: Relation, what: str) -> PlanError:
+def _told(found: Redefinition) -> str:
+    """The changes in words."""
+    changes = [_change(change) for change in found.changes]
+    changes += [f"{one.name} may be another column" for one in dict.fromkeys((*found.uncertain, *found.unclear))]
+    return f" ({', '.join(changes)})" if changes else ""
+
+
+def _change(change: ColumnChange) -> str:
+    match change:
+        case ColumnChange(old=Column(name=before), new=None):
+            return f"{before} is gone"
+        case ColumnChange(old=None, new=Column(name=name, fill="NULL")):
+            return f"{name} is new"
+        case ColumnChange(old=None, new=Column(name=name, fill=fill)):
+            return f"older rows have {fill or 'values that nothing tells'} in the new column {name}"
+        case ColumnChange(old=Column(name=before), new=Column(name=name, type_name=type_name)):
+            return f"{before} is {name} now" if name != before else f"{name} is {type_name} now"
+        case _:
+            raise ValueError(f"neither an old nor a new column: {change}")
+
+
+def _refused(step: Redefine, relation: Relation, what: str) -> PlanError:
     return PlanError(
         f"{relation.name}: {what}, which a Delta lake does not follow: it adds columns that are null in older rows",
         op="apply",
-        hint="Change the lake's table by hand, and run the pipeline with ddl=skip.",
+        hint=f"Change the lake's table by hand, and {step.skipping}.",
     )

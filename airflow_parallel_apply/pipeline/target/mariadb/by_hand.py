@@ -26,15 +26,17 @@ def commands(session: Session, older: Relation, newer: Relation) -> tuple[str, .
     return tuple(f"ALTER TABLE {name} {change}" for change in _changes(older, newer, set(table.columns)))
 
 
-def notes(older: Relation, newer: Relation) -> tuple[str, ...]:
-    """The values that rows older than a column have in it, where the source gave them some. Such rows may come with the
-    column's own transaction, where no UPDATE by hand reaches them.
+def notes(older: Relation, newer: Relation) -> Iterator[str]:
+    """The values that rows older than a column have in it, where the source gave them some; and the columns of which
+    nothing tells whether they are those of before.
     """
-    return tuple(
-        f"older rows have {change.new.fill} in {change.new.name} at the source: add it with that as its DEFAULT"
-        for change in compare_definitions(older, newer).changes
-        if change.old is None and change.new is not None and change.new.fill not in _NULLS
-    )
+    found = compare_definitions(older, newer)
+    for change in found.changes:
+        new = change.new
+        if change.old is None and new is not None and new.fill not in _NULLS:
+            yield f"older rows have {new.fill} in {new.name} at the source: add it with that as its DEFAULT"
+    for column in dict.fromkeys((*found.uncertain, *found.unclear)):
+        yield f"nothing tells whether {column.name} is the column of before, whose values older rows have"
 
 
 def recomputed(session: Session, older: Relation, newer: Relation) -> tuple[str, ...]:

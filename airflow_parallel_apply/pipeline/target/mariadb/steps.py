@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_par
 from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.staging import require_shape
+from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
@@ -24,7 +25,7 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay
 
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
     """Errors: `PlanError` for what this target cannot do; as `hold_table`, `merge_parts`, `Replayer.run`."""
-    for step in steps:
+    for step in under_skipped(steps, relations):
         match step:
             case Merge(staged):
                 merge_parts(session, [_part(session, relations, table) for table in staged.tables])
@@ -56,12 +57,13 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
     old, new = relations(step.older_id), relations(step.newer_id)
     redefinition = compare_definitions(old, new)
     recomputed = by_hand.recomputed(session, old, new)
-    if step.ddl is not DdlPolicy.SKIP and (redefinition.changes or redefinition.uncertain or recomputed):
+    is_other = redefinition.changes or redefinition.uncertain or redefinition.unclear or recomputed
+    if step.ddl is not DdlPolicy.SKIP and is_other:
         raise PlanError(
             "the table's definition changed at the source, and the target cannot follow by itself",
             table=new.name,
             hint=_sentences(
-                f"Change the target's table by hand, and run once with ddl=skip{_until(step)}",
+                f"Change the target's table by hand, and {step.skipping}",
                 *_left(session, old, new),
                 *recomputed,
             ),
@@ -77,15 +79,10 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
         )
 
 
-def _until(step: Redefine) -> str:
-    """Later definitions, which nobody has looked at, are not taken as followed."""
-    return f" and until={step.shown_end}" if step.shown_end else ""
-
-
 def _left(session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
     """The part that is left for a person to do."""
     found = by_hand.commands(session, old, new)
-    return (f"At the target: {'; '.join(found)}", *by_hand.notes(old, new)) if found else ()
+    return (*((f"At the target: {'; '.join(found)}",) if found else ()), *by_hand.notes(old, new))
 
 
 def _sentences(*parts: str) -> str:

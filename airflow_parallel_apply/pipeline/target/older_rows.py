@@ -1,0 +1,200 @@
+"""Rows of an older definition as a newer one has them.
+
+With ddl=skip somebody has brought a table to its newer definition before the transaction that changed it at the source
+is applied. That one's rows of before the change then are no rows of the table any more, and whoever changed the table
+could not reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.change import Column, Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import line, values_of
+from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
+from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step, Truncate
+
+_NULL_LITERAL: Final = "NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """An older definition, and the columns of a newer one in it. `places`: of each its place there; None: it is not
+    there. `fills`: the literals of those that are not there, as far as they are known.
+    """
+
+    relation: Relation
+    places: tuple[int | None, ...]
+    fills: tuple[str | None, ...]
+
+    def is_unknown(self, place: int) -> bool:
+        """True if nothing tells what its rows have in a column of the newer definition."""
+        return self.places[place] is None and self.fills[place] is None
+
+
+def origin_of(older: Relation, newer: Relation) -> Origin:
+    """Values of a column are in an older definition where it is surely the same, and of a type that holds no others."""
+    if older.relation_id == newer.relation_id:
+        width = len(newer.columns)
+        return Origin(relation=older, places=tuple(range(width)), fills=(None,) * width)
+    found = compare_definitions(older, newer)
+    renamed = {change.new: change.old for change in found.changes if change.new is not None}
+    places: list[int | None] = []
+    fills: list[str | None] = []
+    for column in newer.columns:
+        before = renamed[column] if column in renamed else _of_name(older, column, found)
+        is_there = before is not None and _holds(column, before)
+        places.append(older.columns.index(before) if is_there and before is not None else None)
+        fills.append(column.fill if before is None and column in renamed else None)
+    return Origin(relation=older, places=tuple(places), fills=tuple(fills))
+
+
+def fill_text(literal: str | None) -> str | None:
+    """The value of a literal as `quote_literal` writes it."""
+    if literal in (None, _NULL_LITERAL):
+        return None
+    if literal.startswith("E'"):
+        return literal[2:-1].replace("''", "'").replace("\\\\", "\\")
+    return literal[1:-1].replace("''", "'") if literal.startswith("'") else literal
+
+
+def under_skipped(steps: Sequence[Step], relations: Callable[[int], Relation]) -> tuple[Step, ...]:
+    """The steps of a unit whose rows, and truncates, are those of the definitions that somebody else has brought tables
+    to. Errors of the rows: `PlanError` where nothing tells what they have in a column.
+    """
+    newer = [relations(step.newer_id) for step in steps if isinstance(step, Redefine) and step.ddl is DdlPolicy.SKIP]
+    restating = _Restating(newer, relations)
+    return tuple(restating.step(step) for step in steps) if newer else tuple(steps)
+
+
+class _Restating:
+    """Restates rows under the last of `newer` that is their table's."""
+
+    def __init__(self, newer: Sequence[Relation], relations: Callable[[int], Relation]) -> None:
+        self._newer = newer
+        self._relations = relations
+        self._forms: dict[int, _Form | None] = {}
+
+    def step(self, step: Step) -> Step:
+        match step:
+            case Replay(rows):
+                return Replay(partial(self._restated, rows))
+            case Truncate():
+                forms = {number: self._form(number) for number in step.relation_ids}
+                ids = (number if form is None else form.newer.relation_id for number, form in forms.items())
+                return replace(step, relation_ids=tuple(ids))
+            case _:
+                return step
+
+    def _restated(self, rows: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        for batch in rows():
+            ids = batch.column("relation_id").to_pylist()
+            yield self._of_newer(batch, ids) if any(self._form(number) for number in set(ids)) else batch
+
+    def _of_newer(self, batch: pa.RecordBatch, ids: Sequence[int]) -> pa.RecordBatch:
+        made = []
+        columns = ("seqno", "operation", "values", "unsent")
+        listed = zip(ids, *(batch.column(name).to_pylist() for name in columns), strict=True)
+        for number, seqno, operation, values, unsent in listed:
+            form = self._form(number)
+            if form is None:
+                made.append((number, values, unsent))
+            else:
+                made.append((form.newer.relation_id, *form.of(seqno, Operation(operation), values, unsent)))
+        for name, column in zip(("relation_id", "values", "unsent"), zip(*made, strict=True), strict=True):
+            place = batch.schema.get_field_index(name)
+            batch = batch.set_column(place, batch.schema.field(place), pa.array(column, batch.schema.field(place).type))
+        return batch
+
+    def _form(self, relation_id: int) -> _Form | None:
+        """None where rows stay as they are."""
+        if relation_id not in self._forms:
+            self._forms[relation_id] = self._new_form(relation_id)
+        return self._forms[relation_id]
+
+    def _new_form(self, relation_id: int) -> _Form | None:
+        if relation_id < 0:
+            return None
+        older = self._relations(relation_id)
+        own = [one for one in self._newer if one.relation_id > relation_id and _is_same_table(older, one)]
+        if not own:
+            return None
+        newer = own[-1]
+        origin = origin_of(older, newer)
+        is_plain = origin.places == tuple(range(len(older.columns))) and older.name == newer.name
+        if is_plain and [one.name for one in older.columns] == [one.name for one in newer.columns]:
+            return None
+        return _Form(newer=newer, origin=origin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """The way of one definition's rows into a newer one."""
+
+    newer: Relation
+    origin: Origin
+
+    def of(self, seqno: int, operation: Operation, values: str, unsent: str | None) -> tuple[str, str | None]:
+        """The values of a row, and its bitmap. Errors: `PlanError`."""
+        older, places = self.origin.relation, self.origin.places
+        is_whole = older.by_image or operation not in (Operation.DELETE, Operation.KEY_LEFT)
+        if [places[at] for at in self.newer.key_indexes] != list(older.key_indexes):
+            raise self._untold(seqno, "by which column they are found", None)
+        for place, column in enumerate(self.newer.columns):
+            if is_whole and self.origin.is_unknown(place):
+                raise self._untold(seqno, f"what they have in {column.name}", column.name)
+        texts = values_of(values) if older.columns else []
+        given = [
+            fill_text(fill) if at is None else texts[at] for at, fill in zip(places, self.origin.fills, strict=True)
+        ]
+        marks = unsent and "".join("0" if at is None else unsent[at] for at in places)
+        return line(given), marks
+
+    def _untold(self, seqno: int, what: str, column: str | None) -> PlanError:
+        return PlanError(
+            f"the transaction that changed {self.newer.name} at the source wrote rows of it before that, and nothing "
+            f"tells {what} since",
+            op="apply",
+            table=self.newer.name,
+            column=column,
+            seqno=seqno,
+            hint="No change of the target's table by hand reaches these rows. Drop the pipeline, and begin anew with a "
+            "copy.",
+        )
+
+
+def _is_same_table(older: Relation, newer: Relation) -> bool:
+    return older.oid == newer.oid if older.oid is not None else older.name == newer.name
+
+
+def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | None:
+    """The same column, which has not changed."""
+    uncertain = {one.name for one in (*found.uncertain, *found.unclear, *found.uncomputed)}
+    same = [one for one in older.columns if one.name == column.name and one.type_name == column.type_name]
+    return same[0] if same and column.name not in uncertain else None
+
+
+def _holds(newer: Column, older: Column) -> bool:
+    """True if what a column held is the same now: its type is, or was made wider."""
+    if newer.type_name == older.type_name:
+        return True
+    after, before = newer.value, older.value
+    if after.kind is not before.kind:
+        return False
+    match after.kind.value:
+        case "integer":
+            return after.size >= before.size
+        case "decimal":
+            return after.scale == before.scale and after.precision >= before.precision
+        case "text":
+            texts = ("text", "character varying", "varchar")
+            return all(one.type_name.startswith(texts) for one in (newer, older))
+        case _:
+            return False

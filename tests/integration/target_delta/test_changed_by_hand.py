@@ -1,0 +1,75 @@
+"""Tables of a lake that somebody brings to the source's newer definition by hand, for a run with ddl=skip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
+from tests.support.variants import variants
+
+CHANGES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
+    "ADD c integer DEFAULT 5": (
+        "older rows have '5' in the new column c",
+        lambda rows: rows.append_column("c", pa.array([5] * len(rows), pa.int32())),
+    ),
+    "RENAME v TO w": ("v is w now", lambda rows: rows.rename_columns(["id", "w"])),
+    "DROP v": ("v is gone", lambda rows: rows.drop_columns(["v"])),
+}
+
+
+@pytest.fixture
+def rig(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> Rig:
+    execute(source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    (tmp_path / "lake").mkdir()
+    config = PipelineConfig(pipeline="demo", log_url=str(tmp_path / "log"), start=Start.EMPTY, channels=2)
+    found = Rig(config=config, source_dsn=source_dsn, target_dsn=f"delta://{tmp_path}/lake", ledger_dsn=ledger_dsn)
+    found.prepare()
+    found.write("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    found.run()
+    return found
+
+
+@pytest.mark.parametrize("change", variants(CHANGES, seldom={"RENAME v TO w", "DROP v"}))
+def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_changed_table(
+    rig: Rig, tmp_path: Path, change: str
+) -> None:
+    told_as, changed = CHANGES[change]
+    rig.transaction(
+        "INSERT INTO t VALUES (4, 'd')",
+        "UPDATE t SET id = 20 WHERE id = 2",
+        "DELETE FROM t WHERE id = 3",
+        f"ALTER TABLE t {change}",
+        "INSERT INTO t VALUES (5)",
+    )
+    with pytest.raises(FatalError, match=told_as) as told:
+        rig.run()
+    rig.write("ALTER TABLE t ADD later text DEFAULT 'x'", "INSERT INTO t (id) VALUES (6)")
+    table = DeltaTable(f"{tmp_path}/lake/public/t")
+    write_deltalake(table, changed(table.to_pyarrow_table()), mode="overwrite", schema_mode="overwrite")
+    skip_as_the_hint_says(rig, told.value)
+    with pytest.raises(FatalError, match="older rows have 'x' in the new column later"):
+        rig.run()
+    found = DeltaTable(f"{tmp_path}/lake/public/t").to_pyarrow_table()
+    columns = ", ".join(found.column_names)
+    rows = [tuple(row.values()) for row in found.sort_by("id").to_pylist()]
+    assert rows == rig.rows(f"SELECT {columns} FROM t WHERE id <> 6 ORDER BY id", side="source")
+
+
+def test_rows_of_which_nothing_tells_what_they_have_since_are_refused(rig: Rig) -> None:
+    rig.transaction(
+        "INSERT INTO t VALUES (4, 'd')",
+        "ALTER TABLE t DROP v",
+        "ALTER TABLE t ADD v text",
+        "INSERT INTO t VALUES (5, 'e')",
+    )
+    with pytest.raises(FatalError, match="v may be another column") as told:
+        rig.run()
+    with pytest.raises(FatalError, match="nothing tells what they have in v since"):
+        skip_as_the_hint_says(rig, told.value)
