@@ -1,35 +1,32 @@
 """Steps that disturb a run: killed and sleeping lanes, abandoned runs, full disks, cut networks, crashes, restores;
-copies made anew, logs purged or lost.
+copies made anew.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import psycopg
 
 from airflow_parallel_apply.pipeline import run
-from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.router.plan import plan
-from tests.hunt.hints import LAPSE
 from tests.hunt.meanwhile import PACKAGE, Died, arrived, unconfirmed
+from tests.hunt.operations import Operations
 from tests.hunt.proxy import Proxy
 from tests.hunt.runs import PLACES
 from tests.hunt.step import Step
 from tests.support.local_stage import LocalStage
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig
 from tests.support.step_process import Fault, Order
 from tests.support.steps import StepProcess, Steps
 
@@ -37,57 +34,24 @@ if TYPE_CHECKING:
     from tests.hunt.player import Player
 
 
-class Disturbances:
+class Disturbances(Operations):
     """Disturbs runs, which may be red in any way: only the next undisturbed run is judged."""
 
     def __init__(self, player: Player) -> None:
-        self._player = player
+        super().__init__(player)
         self._steps: Steps | None = None
         self._opened: run.OpenedRun | None = None
         self._abandoned: Rig | None = None
         self._sleeping: StepProcess | None = None
-        self._bound = ""
-        self._number = 0
 
     def perform(self, step: Step) -> None:
         """One step, by its name."""
-        perform = {"bound": self._note_bound}.get(step.do) or getattr(self, "_" + step.do.replace(" ", "_"))
-        perform(step)
+        getattr(self, "_" + step.do.replace(" ", "_"))(step)
 
     def close(self) -> None:
         """End processes that are left."""
         if self._steps is not None:
             self._steps.__exit__(None, None, None)
-
-    @property
-    def _rig(self) -> Rig:
-        return self._player.rig
-
-    def _tried(self, what: Callable[[], Any]) -> Any:
-        """None, where it was red."""
-        from tests.hunt.player import RED, Caught
-
-        try:
-            return what()
-        except RED as error:
-            self._player.say(f"    disturbed: {error}")
-        except (psycopg.Error, OSError) as error:
-            self._player.say(f"    disturbed: {type(error).__name__} {error}")
-        except Exception as error:
-            raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
-        return None
-
-    def _parameters(self, step: Step) -> None:
-        self._player.configure(dict(step.options))
-
-    def _leave_out(self, step: Step) -> None:
-        """Exclude a table."""
-        given, path = self._rig.config.tables, str(step.options["table"])
-        self._player.configure({"tables": replace(given, exclude=(*given.exclude, path))})
-
-    def _take_in(self, step: Step) -> None:
-        given, path = self._rig.config.tables, str(step.options["table"])
-        self._player.configure({"tables": replace(given, exclude=tuple(set(given.exclude) - {path}))})
 
     def _end_branches(self, step: Step) -> None:
         """Some of those that are prepared at the target, as a person ends them."""
@@ -110,34 +74,10 @@ class Disturbances:
 
     def _load(self, step: Step) -> None:
         self._player.world.load(str(step.options["side"]))
+        self._player.look_again_at(str(step.options["side"]))
 
     def _promote(self, step: Step) -> None:
         self._player.world.promote(str(step.options["side"]))
-
-    def _keep_log(self, step: Step) -> None:
-        shutil.copytree(self._rig.config.log_url, self._kept_log, dirs_exist_ok=True)
-
-    def _lose_log(self, step: Step) -> None:
-        """The directory, a file of it, some of its bytes, or what came since it was kept."""
-        directory, what = Path(self._rig.config.log_url), step.options["what"]
-        files = sorted(path for path in directory.rglob("*") if path.is_file() and path.stat().st_size)
-        if what in ("remove", "restore"):
-            shutil.rmtree(directory, ignore_errors=True)
-            if what == "restore" and self._kept_log.exists():
-                shutil.copytree(self._kept_log, directory)
-        elif files:
-            file = files[int(step.options["file"]) % len(files)]
-            if what == "damage":
-                content = bytearray(file.read_bytes())
-                content[len(content) // 2] ^= 0x55
-                file.unlink()
-                file.write_bytes(bytes(content))
-            else:
-                file.unlink()
-
-    @property
-    def _kept_log(self) -> Path:
-        return self._player.world.directory / "log.kept"
 
     def _recopy(self, step: Step) -> None:
         """As `parallel-apply recopy` does it."""
@@ -145,17 +85,6 @@ class Disturbances:
         names = [(schema, name) for schema, _, name in (str(table).partition(".") for table in tables)]
         rig = self._rig
         self._tried(lambda: recopy_tables(rig.config, rig.source, rig.target, names, report=lambda progress: None))
-
-    def _purge(self, step: Step) -> None:
-        self._tried(lambda: purge_log(self._rig.config.log_url, [self._rig.target]))
-
-    def _note_bound(self, step: Step) -> None:
-        self._bound = str(self._rig.rows("SELECT pg_current_wal_insert_lsn()", side="source")[0][0])
-
-    def _bounded(self, step: Step) -> None:
-        if self._bound:
-            run_id = self._run_id()
-            self._tried(lambda: self._rig.run(run_id, until=self._bound))
 
     def _meanwhile(self, step: Step) -> None:
         """A run, or a copy, and what is done while it is at a place."""
@@ -195,9 +124,6 @@ class Disturbances:
             self._tried(what)
         except Exception as error:  # noqa: BLE001  # a thread of the hunt
             self._player.say(f"    beside: {error}")
-
-    def _lapse(self, step: Step) -> None:
-        execute(self._player.ledger_dsn, LAPSE)
 
     def _prepare(self, step: Step) -> None:
         self._tried(self._rig.prepare)
@@ -306,10 +232,6 @@ class Disturbances:
             finally:
                 self._player.rig = rig
         self._lapse(step)
-
-    def _run_id(self) -> str:
-        self._number += 1
-        return f"disturbed {self._number}"
 
 
 class _Counting(LocalStage):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from tests.hunt.affairs import AFFAIRS
 from tests.hunt.events import EVENTS
 from tests.hunt.handovers import HANDOVERS
 from tests.hunt.hands import HANDS, NEED_BRANCHES
@@ -15,6 +16,7 @@ from tests.hunt.partitioning import NEED_RANGES, PARTITIONING
 from tests.hunt.rebuilds import REBUILDS
 from tests.hunt.relations import RELATIONS
 from tests.hunt.returns import RETURNS
+from tests.hunt.roles import NEED_READER
 from tests.hunt.round_trips import ROUND_TRIPS
 from tests.hunt.runs import RUNS, killed_first_run, meanwhile
 from tests.hunt.servers import SERVERS
@@ -39,6 +41,8 @@ SCENES: Final = SESSIONS | STRANGERS | HANDS | RETURNS
 """Steps of several sides that belong together."""
 _OF_SCENES: Final = 0.4
 """How many trials have scenes in them; an exotic thing of these is a scene in two of three cases."""
+_OF_AFFAIRS: Final = 0.2
+"""How many trials have affairs of their pipeline in them, as if these were scenes."""
 _NEED_RANGES: Final = {*NEED_RANGES, "attached for a while", "publication and back"}
 _OF_TOOLS: Final = 0.5
 """How many trials have tools in them; an exotic thing of these is a tool's in half of the cases."""
@@ -62,7 +66,10 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
         parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
     tools = _tools(random.Random(f"hunt tools {seed}"), tables, only)
-    scenes = _scenes(random.Random(f"hunt scenes {seed}"), tables, parameters, only)
+    scenes = iter(
+        _scenes(random.Random(f"hunt affairs {seed}"), AFFAIRS, _OF_AFFAIRS, tables, parameters, only)
+        or _scenes(random.Random(f"hunt scenes {seed}"), SCENES, _OF_SCENES, tables, parameters, only)
+    )
     steps = [Step(do="both" if parameters["start"] != "copy" else "source", sql=TYPES)]
     for table in tables:
         steps += [Step(do=steps[0].do, sql=tuple(table.create))]
@@ -151,25 +158,32 @@ def _tools(dice: random.Random, tables: list[Table], only: Collection[str]) -> I
 
 
 def _scenes(
-    dice: random.Random, tables: list[Table], parameters: dict[str, Any], only: Collection[str]
-) -> Iterator[str]:
-    """The scene of each exotic thing, empty where it is another thing. As `_tools`."""
-    kinds = sorted(SCENES.keys() & set(only or SCENES))
-    if not kinds or (dice.random() >= _OF_SCENES and not only):
-        return iter(())
-    others = not set(only) <= SCENES.keys() or not only
+    dice: random.Random,
+    room: Collection[str],
+    share: float,
+    tables: list[Table],
+    parameters: dict[str, Any],
+    only: Collection[str],
+) -> list[str]:
+    """The scene, of a room, of each exotic thing, empty where it is another thing. As `_tools`."""
+    kinds = sorted({*room} & set(only or room))
+    if not kinds or (dice.random() >= share and not only):
+        return []
+    others = not {*only} <= {*room} or not only
     chosen = [dice.choice(kinds) if not (others and dice.random() < 1 / 3) else "" for _ in range(3)]
     if set(chosen) & _NEED_RANGES and not any(table.leaves for table in tables):
         tables[0] = ranged(dice, "t0", with_default=dice.random() < 0.5)
     if set(chosen) & set(NEED_BRANCHES):
         parameters |= {"consistency": "epoch", "epoch_protocol": "two_phase"}
-    return iter(chosen)
+    if set(chosen) & set(NEED_READER):
+        parameters |= {"source_role": "reader"}
+    return chosen
 
 
 def _of_scene(dice: random.Random, kind: str, tables: list[Table], parameters: dict[str, Any]) -> list[Step]:
     live = [table for table in tables if table.schema == "public"] or tables
     steps: list[Step] = []
-    for one in SCENES[kind](dice, live):
+    for one in (SCENES | AFFAIRS)[kind](dice, live):
         steps += performed(dice, kind, one, live, parameters) if isinstance(one, Recipe) else [one]
     return meanwhile(dice, steps, live) if dice.random() < _MEANWHILE else steps
 

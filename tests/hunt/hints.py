@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
-import typer.testing
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Side, errors
+from tests.hunt.commands import invoked
 from tests.support.rig import execute
 
 if TYPE_CHECKING:
@@ -109,34 +108,15 @@ class Follower:
 
     def command(self, text: str) -> str:
         """A command of `parallel-apply`, with the pipeline's options where it leaves them out."""
-        from airflow_parallel_apply.cli import app
         from tests.hunt.player import Caught
 
-        player, words = self._player, shlex.split(text.strip())[1:]
-        config = player.rig.config
-        options: dict[str, list[str]] = {
-            "--pipeline": [config.pipeline], "--source": [player.rig.source_dsn],
-            "--target": [player.rig.target_dsn], "--log-url": [config.log_url],
-            "--tables": list(config.tables.include), "--ddl": [config.ddl.value],
-            "--channels": [str(config.channels)],
-            **({} if player.rig.queue is None else {"--queue": [player.rig.queue.dsn]}),
-            **({} if player.rig.ledger_dsn is None else {"--ledger": [player.rig.ledger_dsn]}),
-        }  # fmt: skip
-        runner = typer.testing.CliRunner()
-        usage = re.sub(r"\x1b\[[0-9;]*m", "", runner.invoke(app, [words[0], "--help"], env={"COLUMNS": "250"}).output)
-        for name, values in options.items():
-            if name in usage and name not in words:
-                words += [word for value in values for word in (name, value)]
-        words += ["--yes"] if "--yes" in usage and "--yes" not in words else []
-        result = runner.invoke(app, words)
+        result, done = invoked(self._player.rig, text), text
         if "No such command" in result.output:
             raise Caught(MISSING, text)
         self.done.append(text)
-        refused = " ".join(result.output.split())
-        if result.exit_code and "COMMIT PREPARED or ROLLBACK PREPARED" in refused:
-            how = player.end_sessions()
-            result = runner.invoke(app, words)
-            text = f"{text}, after {how}"
+        if result.exit_code and "COMMIT PREPARED or ROLLBACK PREPARED" in " ".join(result.output.split()):
+            done = f"{done}, after {self._player.end_sessions()}"
+            result = invoked(self._player.rig, text)
         for _ in range(_TIMES_REFUSED):
             refused = " ".join(result.output.split())
             if not result.exit_code or "Hint:" not in refused:
@@ -144,30 +124,36 @@ class Follower:
             hint = refused.split("Hint:")[1]
             if not (how := self._switched(Exception(refused), hint) or self._sql(Exception(refused), hint)):
                 break
-            result = runner.invoke(app, words)
-            text = f"{text}, after {how}"
-        return f"{text}: {result.exit_code} {result.output.strip()[-1000:]}"
+            done = f"{done}, after {how}"
+            result = invoked(self._player.rig, text)
+        return f"{done}: {result.exit_code} {result.output.strip()[-1000:]}"
 
     def _sql(self, error: Exception, hint: str) -> str:
         statements = [found.strip() for found in _SQL.findall(hint) if not _PLACEHOLDER.search(found)]
         if not statements:
             return ""
-        at_source = (
-            isinstance(error, SourceError) or str(error).startswith("the source") or bool(_AT_SOURCE.search(hint))
-        )
+        is_of_source = str(error).startswith("the source") and "at the target" not in hint
+        at_source = isinstance(error, SourceError) or is_of_source or bool(_AT_SOURCE.search(hint))
         return self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
 
     def _execute(self, side: Side, statements: list[str]) -> str:
-        rig = self._player.rig_of_owner
         ran = []
         for statement in statements:
             try:
-                execute(rig.source_dsn if side is Side.SOURCE else rig.target_dsn, statement)
+                self._execute_one(side, statement)
                 ran.append(f"{side}: {statement}")
             except psycopg.Error as failure:
                 ran.append(f"{side}: {statement} FAILED {failure.diag.message_primary}")
         self.done += ran
         return "; ".join(ran)
+
+    def _execute_one(self, side: Side, statement: str) -> None:
+        """As somebody who may: at the source as the pipeline's role, if that suffices."""
+        rig = self._player.rig_of_owner
+        try:
+            execute(rig.source_dsn if side is Side.SOURCE else rig.target_dsn, statement)
+        except psycopg.errors.InsufficientPrivilege:
+            execute(self._player.world.servers[side].dsn("hunt"), statement)
 
     def _check_first(self, error: Exception, hint: str) -> str:
         """Follow `check`, and behind it the hint itself."""
@@ -318,7 +304,7 @@ class Follower:
         )
         for (statement,) in tables:
             execute(owner.target_dsn, statement.replace("DROP TABLE", "DROP TABLE IF EXISTS"))
-        player.new_log()
+        player.begin_anew()
         player.configure({"start": Start.COPY, "create_tables": True})
         return f"started anew: {dropped}"
 

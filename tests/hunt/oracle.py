@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -18,7 +19,8 @@ SELECT c.oid, n.nspname, c.relname, c.relkind,
        array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
              ORDER BY a.attname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p' AND n.nspname = ANY(%s)
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+      AND (n.nspname = ANY(%s) OR c.oid = %s)
 ORDER BY 2, 3
 """
 _SENT: Final = """
@@ -28,6 +30,17 @@ WHERE attrelid = %s AND attname = ANY(%s) AND attgenerated = '' AND attidentity 
 _SETTINGS: Final = "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'UTC'; SET bytea_output = hex"
 
 Rows = Counter[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A table as it was at some moment."""
+
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+    rows: Rows
 
 
 def differences(
@@ -59,13 +72,16 @@ def differences(
         return found
 
 
-def contents(dsn: str, path: str) -> tuple[int, Rows] | None:
-    """The oid and the rows of one table, which is called schema.table; None where there is none."""
+def contents(dsn: str, table: str | int) -> Contents | None:
+    """One table, by its path or its oid; None where there is none."""
     with psycopg.connect(dsn) as connection:
         connection.execute(_SETTINGS)
-        for oid, schema, name, kind, names in _tables(connection, (path.partition(".")[0],)):
-            if f"{schema}.{name}" == path:
-                return oid, _rows(connection, (schema, name), kind, names)
+        if isinstance(table, str):
+            row = connection.execute("SELECT to_regclass(%s)::oid", [table]).fetchone()
+            table = row[0] if row and row[0] else 0
+        for oid, schema, name, kind, names in _tables(connection, (), int(table)):
+            rows = _rows(connection, (schema, name), kind, names)
+            return Contents(oid=oid, schema=schema, name=name, columns=tuple(names), rows=rows)
     return None
 
 
@@ -86,8 +102,8 @@ def tell_definitions(dsn: str, schemas: tuple[str, ...]) -> None:
                     break
 
 
-def _tables(connection: psycopg.Connection[Any], schemas: tuple[str, ...]) -> list[Any]:
-    return connection.execute(_TABLES, [list(schemas)]).fetchall()
+def _tables(connection: psycopg.Connection[Any], schemas: tuple[str, ...], oid: int | None = None) -> list[Any]:
+    return connection.execute(_TABLES, [list(schemas), oid]).fetchall()
 
 
 def _from(path: tuple[str, str], kind: str) -> sql.Composed:

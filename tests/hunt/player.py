@@ -87,7 +87,8 @@ class Player:
                 self.past.append(step)
                 self.say(f"  {number}: {step}")
                 if step.do == "run":
-                    self.judged_run(strict=number == len(self.trial.steps) - 1)
+                    until = self.now() if step.options.get("bound") == "now" else ""
+                    self.judged_run(strict=number == len(self.trial.steps) - 1, until=until)
                 elif step.do in ("source", "touch", "transaction", "session", "both", "target", "tables"):
                     getattr(self, f"_{step.do}")(step)
                 else:
@@ -97,18 +98,19 @@ class Player:
             self.end_sessions()
         return self.tally
 
-    def judged_run(self, *, strict: bool, is_told: bool = False) -> None:
+    def judged_run(self, *, strict: bool, is_told: bool = False, until: str = "") -> None:
         """Green implies equal; red names its cause, and following its hints ends green and equal.
 
         A definition travels with the next row: where the two sides differ, a row of each table is written once more.
+        `until`: a bound that everything lies before so far.
         """
         follower = Follower(self) if self.hunted is None else FollowerElsewhere(self, self.hunted)
         ddl = self.rig.config.ddl
         for _ in range(_TRIES):
             try:
-                self.run_once()
+                self.run_once(until=until)
             except RED as error:
-                told = str(error)
+                told, until = str(error), ""
                 self.say(f"    red: {told}")
                 self.tally.red.append(_stem(told))
                 if not isinstance(error, LeaseBusy):
@@ -121,7 +123,7 @@ class Player:
             self.configure({"ddl": ddl})
             if not strict and not is_told and self._differences(strict=False):
                 self.say("    differs: a row of each table tells its definition")
-                tell_definitions(self.rig.source_dsn, SCHEMAS)
+                tell_definitions(self._rig_of_judge.source_dsn, SCHEMAS)
                 self.judged_run(strict=False, is_told=True)
                 return
             self.require_equal(strict=strict, followed=follower.done)
@@ -131,7 +133,16 @@ class Player:
 
     def run_once(self, *, until: str = "") -> None:
         self._number += 1
-        self.rig.run(f"run {self._number}", until=until)
+        self.rig.run(self.run_id, until=until)
+
+    @property
+    def run_id(self) -> str:
+        """That of the last such run."""
+        return f"run {self._number}"
+
+    def now(self) -> str:
+        """The end of the source's WAL."""
+        return str(self.rig.rows("SELECT pg_current_wal_insert_lsn()", side="source")[0][0])
 
     def require_equal(self, *, strict: bool, followed: list[str]) -> None:
         known = self._touched if strict else set()
@@ -141,7 +152,7 @@ class Player:
             raise Caught(kind, " | ".join([*found, *(f"followed: {one}" for one in followed)]))
         if self.hunted is not None:
             return
-        comparison = self.rig_of_owner.comparison()
+        comparison = self._rig_of_judge.comparison()
         # A table without rows need not be there, nor a column that no row has told of.
         unequal = [str(table) for table in comparison.tables if not table.equal and table.name in known]
         if unequal:
@@ -150,21 +161,32 @@ class Player:
     def _differences(self, *, strict: bool) -> list[str]:
         if self.hunted is not None:
             return self.hunted.differences(self.rig)
-        source, target = self.rig_of_owner.source_dsn, self.rig_of_owner.target_dsn
+        source, target = self._rig_of_judge.source_dsn, self._rig_of_judge.target_dsn
         known, tables = self._touched if strict else set(), self.rig.config.tables
         found = differences(source, target, SCHEMAS, known=known, but=tables.exclude)
-        return [*found, *self._kept.differences(target, tables)]
+        # By DDL that was told, or by hand.
+        may_go = any("DROP" in text for step in self.past for text in (*step.sql, *step.by_hand))
+        return [*found, *self._kept.differences(target, tables, may_go=may_go)]
 
-    def new_log(self) -> None:
-        """As a person does who starts anew."""
-        self._log += 1
+    def begin_anew(self) -> None:
+        """With a log that is not there yet."""
         self._kept = Kept()
-        self.rig = self.rig.having(log_url=str(self.world.directory / f"log{self._log}"))
+        self.next_log()
+
+    def next_log(self) -> None:
+        """The log is at another place from now on."""
+        self._log += 1
+        self.configure({"log_url": str(self.world.directory / f"log{self._log}")})
 
     @property
     def rig_of_owner(self) -> Rig:
         """As a superuser at the target."""
         return self.rig if self.hunted is not None else replace(self.rig, target_dsn=self.ledger_dsn)
+
+    @property
+    def _rig_of_judge(self) -> Rig:
+        """As a superuser at both sides."""
+        return replace(self.rig_of_owner, source_dsn=self.world.servers["source"].dsn("hunt"))
 
     @property
     def ledger_dsn(self) -> str:
@@ -196,9 +218,17 @@ class Player:
             self.hunted.restore()
         else:
             self.world.restore(side, promoted=promoted)
+            self.look_again_at(side)
+
+    def look_again_at(self, side: str) -> None:
+        """A side is another state of itself."""
+        if side == "target" and self.hunted is None:
+            self._kept.look_again(self.rig_of_owner.target_dsn, self.rig.config.tables)
 
     def configure(self, changes: dict[str, Any]) -> None:
         self.rig = self.rig.having(**changes)
+        if "tables" in changes and self.hunted is None:
+            self._kept.follow(self.rig_of_owner.target_dsn, self.rig.config.tables)
 
     def _require_named(self, told: str) -> None:
         """By one of the exotic steps so far; a run that nothing exotic came before has no reason to be red."""
@@ -243,7 +273,7 @@ class Player:
             return
         run_each(self.rig_of_owner.target_dsn, step.sql, lock_timeout)
         for path in step.options.get("keeps", ()):
-            self._kept.note(self.rig_of_owner.target_dsn, path)
+            self._kept.note(self.rig_of_owner.target_dsn, path, self.rig.config.tables)
 
     def _both(self, step: Step) -> None:
         run_each(self.rig.source_dsn, step.sql)

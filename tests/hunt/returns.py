@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tests.hunt.migrations import Recipe
+from tests.hunt.servers import WENT_BACK
 from tests.hunt.step import Step
 from tests.hunt.tables import Table
 
 _FAR: Final = "CREATE SCHEMA IF NOT EXISTS far", "CREATE TABLE IF NOT EXISTS far.away (t text)"
-_WORDS: Final = ("source", "timeline", "behind", "restored", "LSN")
 
 
 def gone_back(dice: random.Random, tables: Sequence[Table]) -> list[Step | Recipe]:
@@ -29,7 +29,8 @@ def gone_back(dice: random.Random, tables: Sequence[Table]) -> list[Step | Recip
         Step(do="keep", options={"side": "source"}, kind=kind),
         Step(do="source", sql=tuple(lost), kind=kind, names=changed if what != "others" else ()),
         *dice.choice(([], [Step(do="run")], [Step(do="run"), Step(do="run")])),
-        Step(do="restore", options={"side": "source", "promoted": dice.random() < 0.3}, kind=kind, names=_WORDS),
+        Step(do="restore", options={"side": "source", "promoted": dice.random() < 0.3}, kind=kind,
+             names=WENT_BACK["source"]),
         Step(do="source", sql=tuple(instead), kind=kind, names=changed),
         Step(do="source", sql=(table.insert(dice, 2), *dice.choice(((), (table.change(dice),))))),
         *dice.choice(([], [Step(do="run"), Step(do="source", sql=tuple(_others(dice)))])),

@@ -9,8 +9,10 @@ from typing import Final
 from tests.hunt.step import Step
 from tests.hunt.tables import Table
 
-_WENT_BACK: Final = {"source": ("source", "timeline", "behind", "restored", "LSN"), "target": ("restored", "log")}
+WENT_BACK: Final = {"source": ("was restored", "WAL ends", "slot"), "target": ("was restored", "purged")}
 """The words of which a run may use one after a side went back."""
+_OTHER_HISTORY: Final = ("older state of itself", "another transaction of seqno")
+"""The same of a log."""
 
 _SETTINGS: Final = (
     "datestyle = 'German'", "intervalstyle = 'sql_standard'", "bytea_output = 'escape'", "extra_float_digits = '-5'",
@@ -35,13 +37,13 @@ def restored(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     """
     side = dice.choice(("source", "source", "target"))
     table = dice.choice(tables)
-    names, kind = _WENT_BACK[side], f"{side} restored"
+    names, kind = WENT_BACK[side], f"{side} restored"
     is_promoted = dice.random() < 0.3
     keep_log, lose_log = [], []
     if side == "source" and dice.random() < 0.3:
         kind = "source restored with its log"
         keep_log = [Step(do="keep log", kind=kind)]
-        lose_log = [Step(do="lose log", options={"what": "restore", "file": 0}, kind=kind, names=("log",))]
+        lose_log = [Step(do="lose log", options={"what": "restore", "file": 0}, kind=kind, names=_OTHER_HISTORY)]
     return [
         Step(do="run"),
         Step(do="keep", options={"side": side}, kind=kind),
@@ -65,7 +67,7 @@ def restored_in_mid_run(dice: random.Random, tables: Sequence[Table]) -> list[St
         Step(do="keep", options={"side": "target"}, kind=kind),
         *(rows if dice.random() < 0.5 else []),
         Step(do="wake", options={"units": dice.choice((1, 4, 1000))}, kind="lane wakes"),
-        Step(do="restore", options={"side": "target"}, kind=kind, names=_WENT_BACK["target"]),
+        Step(do="restore", options={"side": "target"}, kind=kind, names=WENT_BACK["target"]),
         *([Step(do="wake", kind="lane wakes")] if dice.random() < 0.8 else []),
         Step(do="lapse", kind="lease lapses"),
     ]
@@ -134,7 +136,7 @@ def dumped(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     kind = f"{side} restored from a dump"
     rows = Step(do="source", sql=tuple(table.change(dice) for table in tables for _ in range(2)))
     since = dice.choice(([], [rows], [rows, Step(do="run")]))
-    names = _WENT_BACK["target"] if side == "target" else ("slot", "publication")
+    names = WENT_BACK["target"] if side == "target" else ("slot", "publication")
     return [
         *([Step(do="run")] if dice.random() < 0.8 else []),
         Step(do="dump", options={"side": side}, kind=kind),

@@ -75,6 +75,23 @@ def test_a_loss_at_the_target_is_seen(hunter: Hunter) -> None:
     assert "public.t (id): 1 rows, 0 at the target; missing '1'" in outcome.what
 
 
+@pytest.mark.long
+def test_what_happens_to_a_table_that_nobody_follows_is_seen_and_one_that_is_followed_again_is_let_go(
+    hunter: Hunter,
+) -> None:
+    tables = ("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE o (id integer PRIMARY KEY)")
+    keep = Step(do="target", options={"keeps": ["public.t"]})
+    leave, take = (
+        Step(do=do, options={"table": "public.t"}, names=("publication",)) for do in ("leave out", "take in")
+    )
+    row, run = Step(do="source", sql=("INSERT INTO t SELECT coalesce(max(id), 0) + 1 FROM t",)), Step(do="run")
+    followed = (Step(do="source", sql=tables), row, run, keep, row, run, leave, run, keep, take, row, run, leave, run)
+    assert not hunter.play(Trial(seed="followed", steps=followed)).kind
+    dropped = Step(do="target", sql=("ALTER TABLE t RENAME TO u", "DELETE FROM u"))
+    outcome = hunter.play(Trial(seed="written", steps=(*followed[:7], run, keep, dropped, run)))
+    assert outcome.what == "public.t, which nobody follows, had 2 rows and has 0"
+
+
 def test_what_is_found_is_shrunk_to_the_statements_that_make_it() -> None:
     steps = [Step(do="source", sql=tuple(f"SELECT {number}, {place}" for place in range(4))) for number in range(20)]
     needed = {"SELECT 3, 1", "SELECT 17, 2"}

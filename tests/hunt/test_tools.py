@@ -10,12 +10,13 @@ from typing import Final
 
 import pytest
 
+from tests.hunt.affairs import AFFAIRS
 from tests.hunt.grammar import BULK, SCENES, TOOLS
 from tests.hunt.hunter import Hunter
 from tests.hunt.state import kinds
 from tests.hunt.trials import trial
 
-KINDS: Final = sorted({**TOOLS, **BULK, **SCENES})
+KINDS: Final = sorted({**TOOLS, **BULK, **SCENES, **AFFAIRS})
 SEEDS: Final = (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").split()
 NAMED_OTHERWISE: Final = {"sequences": "sequences restarted", "source gone back": "source lost others"}
 """Kinds whose steps say more than the kind."""

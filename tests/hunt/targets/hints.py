@@ -90,7 +90,7 @@ class FollowerElsewhere(Follower):
             self._execute(Side.SOURCE, [statement])
         self._hunted.begin_anew()
         player.follow_target()
-        player.new_log()
+        player.begin_anew()
         player.configure({"start": Start.COPY})
         player.make_tables(may_refuse=())
         return f"started anew: {dropped}"
