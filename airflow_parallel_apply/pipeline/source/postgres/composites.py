@@ -1,8 +1,8 @@
 """Composite types whose attributes came or went: every value of the type prints another text then, and no row is sent.
 One that came and went again is in the texts of the rows that were written in between.
 
-A DDL message of the transaction that did it acquits, since the target runs the same. An attribute's name is in no text,
-and its type cannot change while a table has it.
+A DDL message that names them, of the transaction that did it, acquits, since the target runs the same. An attribute's
+name is in no row's text, and its type cannot change while a table has it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import psycopg
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
 from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
 
-_WRITERS = """
-SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, c.relname::text
+_ENTRIES = """
+SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, c.relname::text,
+    CASE WHEN a.attisdropped THEN 'drop' ELSE a.attname::text END
 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
 WHERE a.attrelid = ANY (%s) AND a.attnum > 0
 """
@@ -30,12 +31,19 @@ def altered_attributes(
     oids = {oid for numbers in altered.values() for oid in numbers}
     if not oids:
         return
-    writers, names = {}, {}
-    for oid, number, writer, name in connection.execute(_WRITERS, [list(oids)]).fetchall():
-        writers[oid, number], names[oid] = writer, name
-    sent = writers_of(message for message in signed_messages(connection, slot, publication) if message.retypes)
+    entries = {
+        (oid, number): (writer, type_name, attribute)
+        for oid, number, writer, type_name, attribute in connection.execute(_ENTRIES, [list(oids)]).fetchall()
+    }
+    names = {oid: type_name for (oid, _), (_, type_name, _) in entries.items()}
+    messages = signed_messages(connection, slot, publication)
+    sent = {
+        place
+        for place, (writer, *named) in entries.items()
+        if writer in writers_of(message for message in messages if message.mentions("type", *named))
+    }
     for pair, numbers in altered.items():
-        unsent = [oid for oid, some in numbers.items() if any(writers.get((oid, one)) not in sent for one in some)]
+        unsent = [oid for oid, some in numbers.items() if not sent.issuperset((oid, number) for number in some)]
         if unsent:
             yield pair, tuple(names.get(oid, str(oid)) for oid in unsent)
 

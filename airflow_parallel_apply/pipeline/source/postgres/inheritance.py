@@ -8,7 +8,6 @@ child has from its parent.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +25,6 @@ _NAMES: Final = (
     "SELECT c.oid::bigint, n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
     "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::bigint[]::oid[])"
 )
-_ENDING: Final = re.compile(r"\bno\s+inherit\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +91,14 @@ def _is_told(
     messages: Sequence[SignedMessage],
     names: Mapping[int, tuple[str, str]],
 ) -> bool:
-    if now and now not in writers_of(message for message in messages if "inherit" in message.ddl.lower()):
+    tables = [names[oid][1] for oid in link if oid in names]
+    if now and now not in writers_of(message for message in messages if message.mentions("inherits?", *tables)):
         return False
     if not before:
         return True
-    ends = writers_of(message for message in messages if _ends(link, message.ddl, names))
+    ends = writers_of(message for message in messages if message.mentions(r"no\s+inherit", *tables))
     # What is made again writes the columns again.
     return bool(ends if now else ends.intersection(table.versions))
-
-
-def _ends(link: Link, ddl: str, names: Mapping[int, tuple[str, str]]) -> bool:
-    text = ddl.lower()
-    return _ENDING.search(text) is not None and all(names[oid][1].lower() in text for oid in link if oid in names)
 
 
 def _altered(links: Mapping[Link, tuple[int, int]], names: Mapping[int, tuple[str, str]]) -> Altered:

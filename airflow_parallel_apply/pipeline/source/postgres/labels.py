@@ -1,19 +1,36 @@
 """Enums whose labels were renamed: every value that has the label prints another text then, and no row is sent. A row
 that was written before a label got its former name back was sent with the name of that moment.
 
-A DDL message of the transaction that renamed it acquits, since the target runs the same; for one that has its former
-name again, the messages of two.
+A DDL message that names it, of the transaction that renamed it, acquits, since the target runs the same; for one that
+has its former name again, the messages of two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages, writers_of
+
+_TYPES: Final = (
+    "SELECT e.oid::bigint, t.typname::text FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type t ON t.oid = e.enumtypid "
+    "WHERE e.oid = ANY (%s::bigint[]::oid[])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """A renamed label: its entry, its name before and now, who wrote that last, and how many times at least."""
+
+    oid: int
+    before: str
+    now: str
+    writer: int
+    times: int
 
 
 def renamed_labels(
@@ -25,22 +42,27 @@ def renamed_labels(
     renamed = {pair: [*_renamed(pair)] for pair in pairs}
     if not any(renamed.values()):
         return
-    sent = [message for message in signed_messages(connection, slot, publication) if message.retypes]
-    writers, transactions = writers_of(sent), {message.xid for message in sent}
+    oids = [label.oid for labels in renamed.values() for label in labels]
+    types = dict(connection.execute(_TYPES, [oids]).fetchall())
+    messages = signed_messages(connection, slot, publication)
     for pair, labels in renamed.items():
-        unsent = [label for label, writer, times in labels if writer not in writers or len(transactions) < times]
+        unsent = [label.before for label in labels if not _is_sent(label, types.get(label.oid, ""), messages)]
         if unsent:
             yield pair, tuple(unsent)
 
 
-def _renamed(pair: Pair) -> Iterator[tuple[str, int, int]]:
-    """Yield former labels, who wrote their entries last, and how many times they were renamed at least."""
+def _is_sent(label: _Label, type_name: str, messages: Sequence[SignedMessage]) -> bool:
+    naming = [message for message in messages if message.mentions("type", type_name, label.now)]
+    return label.writer in writers_of(naming) and len({message.xid for message in naming}) >= label.times
+
+
+def _renamed(pair: Pair) -> Iterator[_Label]:
     before, after = pair
     now = {oid: (label, version) for oid, label, version in after.labels}
     for oid, label, version in before.labels:
         label_now, writer = now.get(oid, (label, version))
         if label_now != label:
-            yield label, writer, 1
+            yield _Label(oid, label, label_now, writer, times=1)
         # A log of an older version has no versions.
         elif version and writer != version:
-            yield label, writer, 2
+            yield _Label(oid, label, label_now, writer, times=2)

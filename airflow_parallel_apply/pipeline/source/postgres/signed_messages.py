@@ -29,25 +29,43 @@ from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, shape_o
 
 REWRITE_PREFIX: Final = "parallel_apply.rewrite"
 _SUBTRANSACTIONS_PREFIX: Final = "parallel_apply.subtransactions"
-_RETYPING: Final = re.compile(rb"\btype\b", re.IGNORECASE)
+_QUOTES: Final = str.maketrans("", "", "'\"")
+"""Leaves them out: what stands in a block's text has more of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedMessage:
-    """A message. `ddl`: what the target runs; empty of any other. `retypes`: it may change a type. `part`: a table with
-    rows that an ALTER TABLE was about to rewrite, with the file that it had and whether the statement had no USING.
-    `shape`: what a followed table had become, by a trigger that tells versions. `writers`: what the catalog calls the
-    transaction: its own id, and those of its subtransactions that had altered something when DDL was sent.
+    """A message. `ddl`: what the target runs; empty of any other. `part`: a table with rows that an ALTER TABLE was
+    about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a followed table
+    had become, by a trigger that tells versions. `writers`: what the catalog calls the transaction: its own id, and
+    those of its subtransactions that had altered something when DDL was sent.
     """
 
     xid: int
     writers: frozenset[int] = frozenset()
     ddl: str = ""
-    retypes: bool = False
     part: int | None = None
     file: int = 0
     is_plain: bool = False
     shape: Shape | None = None
+
+    def mentions(self, words: str, *names: str) -> bool:
+        """True if it is DDL with words, a pattern, and with all of some names: a transaction may do more than it sends.
+        Of a block that builds its statements as it runs the words tell enough.
+        """
+        return self._has(words) and (self._builds or all(self._has(_name(name)) for name in names))
+
+    def retypes(self, column: str, tables: Iterable[str]) -> bool:
+        """True if it is DDL that may change the type of a column of a table with one of these names."""
+        words = "type" if self._builds else rf"{_name(column)}\s+(set\s+data\s+)?type"
+        return any(self.mentions(words, table) for table in tables)
+
+    @property
+    def _builds(self) -> bool:
+        return self._has(r"execute(?!\s+(function|procedure|on)\b)")
+
+    def _has(self, words: str) -> bool:
+        return re.search(rf"(?<!\w)({words})(?!\w)", self.ddl.translate(_QUOTES), re.IGNORECASE) is not None
 
 
 def signed_messages(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[SignedMessage, ...]:
@@ -80,9 +98,14 @@ def writers_of(messages: Iterable[SignedMessage]) -> frozenset[int]:
     return frozenset().union(*(message.writers for message in messages))
 
 
+def _name(name: str) -> str:
+    """The pattern of a name or a label, however a text quotes it."""
+    return re.escape(name.translate(_QUOTES))
+
+
 def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:
     if prefix == DDL_PREFIX:
-        return SignedMessage(xid=xid, ddl=content.decode(), retypes=_RETYPING.search(content) is not None)
+        return SignedMessage(xid=xid, ddl=content.decode())
     if prefix == REWRITE_PREFIX:
         sent = json.loads(content)
         return SignedMessage(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])

@@ -3,7 +3,8 @@ have been written to it before that, and older ones print another text now.
 
 The catalog tells it: the entry of a label or an attribute that the type was not made with, or that was altered since,
 was written by another command than the type. What was over when the table was registered cannot have met any row. A DDL
-message of the transaction that did it acquits. Domains print what they are made of, whatever is altered of them.
+message that names the type, of the transaction that did it, acquits. Domains print what they are made of, whatever is
+altered of them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ def altered_young_types(
     types = connection.execute(statement("young_types"), arguments).fetchall()
     if not types:
         return
-    sent = writers_of(message for message in signed_messages(connection, slot, publication) if message.retypes)
-    unsent = [(name, relation, made_of) for name, relation, made_of, writers in types if not sent.issuperset(writers)]
+    messages = signed_messages(connection, slot, publication)
+    unsent = [
+        (name, relation, made_of)
+        for name, relation, made_of, writers in types
+        if not writers_of(one for one in messages if one.mentions("type", name)).issuperset(writers)
+    ]
     for pair in pairs:
         # A label that came to a type of before alters no other.
         names = tuple(

@@ -1,0 +1,99 @@
+"""A transaction that sends some of its DDL sends no more than that: what it does beside is told by nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
+from tests.support.rig import Rig
+from tests.support.variants import variants
+
+_UNSENT = {
+    "values": (
+        "ALTER TABLE t ALTER x TYPE bigint USING x * 2",
+        "ALTER TABLE t ALTER y TYPE varchar(50)",
+        r"public\.t was rewritten while x",
+    ),
+    "values of a namesake": (
+        "ALTER TABLE t ALTER x TYPE bigint USING x * 2",
+        "ALTER TABLE other ALTER x TYPE bigint",
+        r"public\.t was rewritten while x",
+    ),
+    "a column called type": (
+        "ALTER TABLE t ALTER type TYPE bigint USING type * 2",
+        "CREATE INDEX ON other (type)",
+        r"public\.t was rewritten while type",
+    ),
+    "a label": (
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+        r"labels of an enum in public\.t .*: sad",
+    ),
+    "a label of a namesake": (
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TYPE other_mood RENAME VALUE 'sad' TO 'blue'",
+        r"labels of an enum in public\.t .*: sad",
+    ),
+    "an attribute": (
+        "ALTER TYPE pair DROP ATTRIBUTE a",
+        "ALTER TYPE pair ADD ATTRIBUTE c integer",
+        r"attributes of a composite type in public\.t .*: pair",
+    ),
+    "a parent": (
+        "ALTER TABLE other INHERIT parent",
+        "ALTER TABLE t INHERIT parent",
+        r"public\.other inherits from public\.parent",
+    ),
+    "a new type": (
+        "ALTER TYPE young RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TYPE other_mood RENAME VALUE 'sad' TO 'blue'",
+        r"types that public\.t has not used before were altered .*: young",
+    ),
+}
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    columns = "(id integer PRIMARY KEY, m mood, p pair, x integer, y text, type integer)"
+    rig.both(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TYPE other_mood AS ENUM ('sad', 'ok')",
+        "CREATE TYPE pair AS (a integer, b integer)",
+        "CREATE TABLE parent (id integer)",
+        f"CREATE TABLE t {columns}",
+        f"CREATE TABLE other {columns}",
+    )
+    install(rig.source_dsn)
+    rig.write(*(f"DROP EVENT TRIGGER parallel_apply_capture_{name}" for name in ("ddl", "rewrite")))
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'sad', '(1,2)', 3, 'a', 5), (2, 'ok', NULL, 4, 'b', 6)")
+    rig.run()
+    return rig
+
+
+@pytest.mark.parametrize(
+    "what",
+    variants(_UNSENT, seldom=("values", "a column called type", "a label of a namesake", "an attribute", "a parent")),
+)
+def test_what_is_not_sent_stops_the_run(rig: Rig, what: str) -> None:
+    unsent, sent, told = _UNSENT[what]
+    if what == "a new type":
+        new = "CREATE TYPE young AS ENUM ('sad')", "ALTER TABLE t ADD z young"
+        rig.both(*new)
+        rig.write("INSERT INTO t (id, z) VALUES (3, 'sad')")
+    rig.transaction(unsent, sent, ddl(sent), "INSERT INTO other (id) VALUES (1)")
+    with pytest.raises(FatalError, match=told):
+        rig.run()
+
+
+@pytest.mark.long
+def test_a_block_that_builds_its_statements_says_what_it_does(rig: Rig) -> None:
+    block = (
+        "DO $do$ DECLARE name text; BEGIN FOREACH name IN ARRAY ARRAY['t', 'other'] LOOP "
+        "EXECUTE format('ALTER TABLE public.%I ALTER %I TYPE bigint USING x * 2', name, 'x'); END LOOP; END $do$"
+    )
+    rig.transaction(block, ddl(block), "INSERT INTO t (id, x) VALUES (3, 7)")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
