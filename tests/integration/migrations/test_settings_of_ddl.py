@@ -18,6 +18,11 @@ STATEMENTS = {
         "ALTER TABLE t ALTER a TYPE text USING 'A'::bytea::text || (0.1::float8 + 0.2) || '{NULL}'::text[]::text",
         "2024-01-01 00:00",
     ),
+    "strings with escapes": (
+        "SET standard_conforming_strings = off; SET timezone = 'Asia/Tokyo'",
+        r"ALTER TABLE t ALTER a TYPE text USING a::timestamptz AT TIME ZONE 'UTC' || 'a\\b\n'",
+        "2024-01-01 00:00",
+    ),
     "of its own": (
         "SET timezone = 'Asia/Tokyo'",
         "SET timezone = 'Asia/Tokyo'; SET datestyle = 'SQL, DMY'; ALTER TABLE public.t ALTER a TYPE timestamptz",
@@ -178,3 +183,24 @@ def test_an_earlier_version_s_function_is_told_and_replaced_with_its_grants(rig:
         follow_the_rest(rig)
     finally:
         rig.write(f'DROP OWNED BY "{role}"', f'DROP ROLE "{role}"')
+
+
+def test_earlier_versions_that_read_strings_as_the_session_does_are_told(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    install(rig.source_dsn)
+    for function, now, then in (
+        ("capture_rewrite()", "E'", "'"),
+        ("send_ddl(text, name[])", "standard_conforming_strings", "lc_messages"),
+    ):
+        (definition,) = rig.rows(
+            f"SELECT pg_get_functiondef('parallel_apply.{function}'::regprocedure)", side="source"
+        )[0]
+        rig.write(definition.replace(now, then))
+
+    def told() -> set[str]:
+        findings = check_pipeline(rig.config, rig.source, rig.target).findings
+        return {finding.where for finding in findings if "strings" in finding.what}
+
+    assert told() == {"parallel_apply.capture_rewrite", "parallel_apply.send_ddl"}
+    install(rig.source_dsn)
+    assert told() == set()

@@ -57,6 +57,8 @@ HIDDEN = {
     "ALTER TABLE t ALTER b2 TYPE integer USING b2 + 1",
     "one behind a harmless change": "BEGIN; ALTER TABLE t ALTER b SET STATISTICS 9; "
     "ALTER TABLE t ALTER b TYPE integer USING b + 1; COMMIT",
+    "one in a session without standard strings": "SET standard_conforming_strings = off; "
+    "ALTER TABLE t ALTER b TYPE bigint USING b * 2",
     "one that no trigger saw": "ALTER EVENT TRIGGER parallel_apply_capture_rewrite DISABLE; "
     "ALTER TABLE t ALTER b TYPE integer USING b + 1; ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS; "
     "ALTER TABLE t ALTER b TYPE bigint",

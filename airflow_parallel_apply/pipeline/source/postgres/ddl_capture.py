@@ -44,6 +44,17 @@ _FORMER: Final = {
         "block with EXCEPTION, may count as not sent",
         "until then send DDL that alters types, labels, attributes or inheritance outside of these",
     ),
+    "strings": (
+        "send_ddl",
+        "its messages do not tell whether strings are read by the SQL standard (standard_conforming_strings), and lack "
+        "the session's other settings where they are not",
+        "until then do not change this setting in a session that sends DDL",
+    ),
+    "capture_rewrite": (
+        "capture_rewrite",
+        "in a session without standard_conforming_strings it takes a USING for none, so older rows may differ",
+        "until then do not change this setting in a session that alters the type of a column",
+    ),
     "sighting": (
         "sighting",
         "what it tells of older rows in new columns is printed under the settings of the session that adds them, so it "
@@ -92,14 +103,16 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
     psycopg's own.
     """
     found = connection.execute(
-        "SELECT CASE WHEN p.pronargs < 2 THEN p.proname::text WHEN p.prosrc ~ 'bytea_output' THEN 'subtransactions' "
-        "ELSE 'settings' END "
+        "SELECT CASE WHEN p.pronargs < 2 THEN p.proname::text WHEN p.prosrc !~ 'bytea_output' THEN 'settings' "
+        "WHEN p.prosrc !~ 'subtransactions' THEN 'subtransactions' ELSE 'strings' END "
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
-        "AND (p.proname = 'send_ddl' AND p.prosrc !~ 'subtransactions' "
+        "AND (p.proname = 'send_ddl' AND p.prosrc !~ 'standard_conforming_strings' "
+        "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'E.[\\\\]' "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
-    wanted = {DdlPolicy.APPLY: _FORMER.keys(), DdlPolicy.REFUSE: ("sighting",), DdlPolicy.SKIP: ()}[ddl]
+    of_trigger = ("capture_rewrite", "sighting")
+    wanted = {DdlPolicy.APPLY: _FORMER.keys(), DdlPolicy.REFUSE: of_trigger, DdlPolicy.SKIP: ()}[ddl]
     return tuple(_former(name, place) for (name,) in found if name in wanted)
 
 

@@ -94,7 +94,8 @@ REVOKE ALL ON FUNCTION parallel_apply.subtransactions() FROM PUBLIC;
 -- What a statement says depends on the session: which tables its names mean, and what it makes of times, dates, intervals,
 -- bytes and numbers as texts. So the schemas of the caller's search path go along, and those of its settings that are not the target's.
 -- The path is an argument's default, which is evaluated where the call is: in here our own is in force. Whoever names
--- another one gains nothing, since a statement may set it as well.
+-- another one gains nothing, since a statement may set it as well. The body is read under the caller's settings, so no
+-- plain string of it has a backslash.
 CREATE OR REPLACE FUNCTION parallel_apply.send_ddl(statement text, path name[] DEFAULT pg_catalog.current_schemas(false))
 RETURNS void
 LANGUAGE sql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -103,7 +104,7 @@ AS $$
     SELECT FROM parallel_apply.send_signed('parallel_apply.ddl', format('SET LOCAL search_path = %s; ', coalesce(
         (
             SELECT string_agg(
-                format('"%s"', replace(regexp_replace(p.schema, '^pg_temp_\d+$', 'pg_temp'), '"', '""')), ', '
+                format('"%s"', replace(regexp_replace(p.schema, '^pg_temp_[0-9]+$', 'pg_temp'), '"', '""')), ', '
                 ORDER BY p.number
             )
             FROM unnest(path) WITH ORDINALITY AS p (schema, number)
@@ -115,13 +116,16 @@ AS $$
             FROM (
                 VALUES
                     ('array_nulls', 'on'), ('bytea_output', 'hex'), ('datestyle', 'ISO, YMD'), ('extra_float_digits', '3'),
-                    ('intervalstyle', 'postgres'), ('timezone', 'UTC'), ('transform_null_equals', 'off'),
-                    ('xmloption', 'content')
+                    ('intervalstyle', 'postgres'), ('standard_conforming_strings', 'on'), ('timezone', 'UTC'),
+                    ('transform_null_equals', 'off'), ('xmloption', 'content')
             ) AS s (name, usual)
             WHERE current_setting(name) <> usual
                 -- Above zero all of them say the same.
                 AND CASE WHEN name = 'extra_float_digits' THEN current_setting(name)::int <= 0 ELSE true END
-                AND statement ~* '\m(type|default|update|insert|delete|merge|select|do|call)\M'
+                AND (
+                    statement ~* E'\\m(type|default|update|insert|delete|merge|select|do|call)\\M'
+                    OR name = 'standard_conforming_strings'
+                )
         ),
         ''
     ) || statement)

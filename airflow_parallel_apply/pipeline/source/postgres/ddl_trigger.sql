@@ -60,7 +60,7 @@ REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 
 -- Tells of each rewrite of a followed table that a statement makes which its sender wrote as it is, without USING: a
 -- statement inside of a function, a DO block or another trigger is not what `current_query()` says, and adds its place to
--- the context.
+-- the context. The body is read under the settings of the session: a plain string of it may have no backslash.
 CREATE OR REPLACE FUNCTION parallel_apply.capture_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $capture$
@@ -73,7 +73,7 @@ BEGIN
         json_build_object(
             'part', c.oid::bigint,
             'file', c.relfilenode::bigint,
-            'is_plain', strpos(context, chr(10)) = 0 AND coalesce(current_query() !~* '\musing\M', false)
+            'is_plain', strpos(context, chr(10)) = 0 AND coalesce(current_query() !~* E'\\musing\\M', false)
         )::text
     )
     FROM pg_class c

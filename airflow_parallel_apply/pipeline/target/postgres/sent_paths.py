@@ -1,4 +1,5 @@
-"""The search path that DDL was sent under: the target runs it under the same, or not at all.
+"""The search path that DDL was sent under: the target runs it under the same, or not at all. And the meaning that
+backslashes had in its strings, which is settled before the text is read, that is before what begins it is run.
 
 A statement's names may mean the tables of any schema of the path. `SET` passes over a schema that is not there, or that
 the role may not use, and the names would then mean tables of the next one.
@@ -21,6 +22,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 _PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(?:, )?)+); """)
 _SETTINGS: Final = re.compile(rf"""(?:{_PATH.pattern})?(?:SET LOCAL \w+ = '(?:[^']|'')*'; )*""")
 """Both begin what `parallel_apply.send_ddl` sends, in the words of `ddl_capture.sql`."""
+_ESCAPES: Final = "SET LOCAL standard_conforming_strings = 'off'"
 _SHOWN_LETTERS: Final = 200
 _SCHEMA: Final = re.compile(r'"((?:[^"]|"")+)"')
 _OUT_OF_PATH: Final = """
@@ -47,7 +49,9 @@ def under_sent_path(connection: Connection, step: Statement) -> Iterator[None]:
     which may remove it, nor behind it; the block's own.
     """
     (before,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
-    found = _PATH.match(step.text)
+    found, settings = _PATH.match(step.text), _SETTINGS.match(step.text)
+    if settings and _ESCAPES in settings[0]:
+        connection.execute(_ESCAPES)
     lacking = _set(connection, found["path"]) if found else {}
     try:
         yield
