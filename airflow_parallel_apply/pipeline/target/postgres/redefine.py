@@ -106,7 +106,7 @@ def follow(
             if alteration is not None:
                 _alter(connection, new, alteration, ddl)
                 columns = find_columns(connection, session, new)
-    for column in there if ddl is not DdlPolicy.SKIP and not is_emptied else ():
+    for column in there if not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
             _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
@@ -153,7 +153,7 @@ def _require_values(
     """
     what = f"was added as {column.type_name}"
     if column.fill is None:
-        if fills.has_rows(connection, relation):
+        if ddl is not DdlPolicy.SKIP and fills.has_rows(connection, relation):
             what += _UNTOLD
             raise _left(connection, relation, _Alteration(column.name, what, (), is_certain=False))
         return
@@ -170,6 +170,8 @@ def _require_values(
     alteration = _Alteration(column.name, what, (statement,))
     if ddl is DdlPolicy.APPLY:
         _alter(connection, relation, alteration, ddl)
+    elif ddl is DdlPolicy.SKIP:
+        connection.execute(statement)
     else:
         connection.execute(sql.SQL("{} AND {}").format(statement, fills.BROUGHT))
     if fills.filling(connection, relation, column, found.type_name) is not None:
