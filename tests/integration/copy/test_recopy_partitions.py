@@ -48,6 +48,20 @@ RECIPES = {
         "TRUNCATE p_1",
         'ALTER PUBLICATION lent RENAME TO "parallel_apply_p.parts"',
     ),
+    "new, and emptied while it was detached": (
+        "CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO p VALUES (150, 'sent'), (151, 'sent')",
+        "ALTER TABLE p DETACH PARTITION p_2",
+        "DELETE FROM p_2",
+        "ALTER TABLE p ATTACH PARTITION p_2 FOR VALUES FROM (100) TO (200)",
+    ),
+    "new, and truncated while nobody was told": (
+        'ALTER PUBLICATION "parallel_apply_p.parts" DROP TABLE ONLY p',
+        "CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (100) TO (200)",
+        "TRUNCATE p",
+        "INSERT INTO p VALUES (7, 'sent'), (150, 'sent')",
+        "TRUNCATE p_2",
+    ),
     "made anew": ("DROP TABLE p", *PARTITIONED, "INSERT INTO p VALUES (7, 'new')"),
     "out of the publication and in again": (
         "ALTER PUBLICATION parallel_apply_p DROP TABLE p",
@@ -63,6 +77,7 @@ RECIPES = {
 IN_SHORT = (
     "one partition truncated while nobody was told",
     "attached, filled and detached",
+    "new, and emptied while it was detached",
     "publishes partitions under their own names",
 )
 
@@ -88,6 +103,39 @@ def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: R
     if recipe != "detached":
         rig.write("INSERT INTO p VALUES (99, 'last')", "UPDATE p SET v = 'behind' WHERE id = 7")
         require_green_and_equal(rig)
+
+
+def test_rows_that_lay_in_a_partition_of_another_table_by_now_are_missed(rig: Rig) -> None:
+    rig.write(*PARTITIONED, "CREATE TABLE q (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)")
+    for table in ("p", "q"):
+        execute(rig.target_dsn, f"CREATE TABLE {table} (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write(
+        "CREATE TABLE moving PARTITION OF p FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO p VALUES (100, 'moves')",
+        "ALTER TABLE p DETACH PARTITION moving",
+        "ALTER TABLE q ATTACH PARTITION moving FOR VALUES FROM (100) TO (200)",
+        "INSERT INTO q VALUES (101, 'there')",
+    )
+    with pytest.raises(ParallelApplyError, match=r"moving was attached with rows.*recopy .*--table public\.q"):
+        rig.run()
+    again(rig, "q")
+    with pytest.raises(ParallelApplyError, match=r"rows of public\.p were written to .*moving.*--table public\.p"):
+        rig.run()
+    again(rig, "p")
+    require_green_and_equal(rig)
+
+
+@pytest.mark.parametrize("emptied", ["TRUNCATE p", pytest.param("VACUUM FULL p_2", marks=pytest.mark.long)])
+def test_a_new_partition_whose_rows_went_with_all_others_is_followed(rig: Rig, emptied: str) -> None:
+    rig.write(*PARTITIONED)
+    execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
+    require_green_and_equal(rig)
+    rig.write("CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (100) TO (200)")
+    if emptied == "TRUNCATE p":
+        rig.write("INSERT INTO p VALUES (1, 'sent'), (150, 'sent')")
+    rig.write(emptied)
+    require_green_and_equal(rig)
 
 
 @pytest.mark.parametrize("rewritten", ["TRUNCATE p", pytest.param("VACUUM FULL p_1", marks=pytest.mark.long)])

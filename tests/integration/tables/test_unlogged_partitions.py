@@ -76,6 +76,22 @@ def test_one_that_was_unlogged_before_it_was_watched_stops_the_run(rig: Rig) -> 
     ends_equal(rig)
 
 
+@pytest.mark.parametrize(
+    "emptied", ["DELETE FROM t WHERE id > 100", pytest.param("TRUNCATE t_1", marks=pytest.mark.long)]
+)
+def test_a_new_one_that_lost_its_rows_while_it_was_unlogged_stops_the_run(rig: Rig, emptied: str) -> None:
+    rig.prepare()
+    rig.write(
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (100) TO (200)", "INSERT INTO t VALUES (1), (101)",
+        "ALTER TABLE t_1 SET UNLOGGED", emptied, "ALTER TABLE t_1 SET LOGGED",
+    )  # fmt: skip
+    execute(rig.target_dsn, "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (100) TO (200)")
+    with pytest.raises(FatalError, match=r"public\.t_1 has lost rows(?s:.*)recopy"):
+        rig.run()
+    recopy(rig)
+    ends_equal(rig)
+
+
 def test_it_is_found_before_the_first_run(rig: Rig) -> None:
     rig.write("ALTER TABLE t_0 SET UNLOGGED")
     (found,) = [one for one in check_pipeline(rig.config, rig.source, rig.target).findings if "unlogged" in one.what]

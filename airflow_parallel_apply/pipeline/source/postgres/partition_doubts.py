@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.observed import unborn
 from airflow_parallel_apply.pipeline.source.postgres.registration import PARTITIONED, Partition, RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import has_older_row
-from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone
+from airflow_parallel_apply.pipeline.source.postgres.truncations import truncated_alone, written
 from airflow_parallel_apply.postgres.quoting import quoted
 
 
@@ -39,10 +39,16 @@ def partition_doubts(
     }
     attached = unborn(connection, fresh.values())
     truncated = _truncated(connection, slot, publication, changed)
+    emptied = _emptied(connection, slot, publication, [after for _, after in changed], fresh, attached)
     for before, after in changed:
         told = [
             *_detached(before, after),
-            *_filled(connection, after, attached),
+            *(
+                f"{part.name} was attached with rows"
+                for part in _attached(after, attached)
+                if _has_rows(connection, part)
+            ),
+            *(f"{part.name} has lost rows" for part in after.partitions if part.oid in emptied - truncated),
             *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
             *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
             *(f"{part.name} is unlogged" for part in after.partitions if part.is_unlogged),
@@ -88,12 +94,8 @@ def _relogged(before: RegisteredTable, after: RegisteredTable) -> Iterator[Parti
             yield part
 
 
-def _filled(
-    connection: psycopg.Connection[Any],
-    table: RegisteredTable,
-    attached: Collection[int],
-) -> Iterator[str]:
-    """Partitions that came, be it with a partitioned one above them, and have rows that may have come with them."""
+def _attached(table: RegisteredTable, attached: Collection[int]) -> Iterator[Partition]:
+    """Partitions for rows that came by an ATTACH, be it with a partitioned one above them."""
     parents = {part.oid: part.parent for part in table.partitions}
     for part in table.partitions:
         if part.kind == PARTITIONED:
@@ -101,16 +103,41 @@ def _filled(
         above = [part.oid]
         while above[-1] in parents:
             above.append(parents[above[-1]])
-        if not any(oid in attached for oid in above):
-            continue
-        try:
-            has_rows = connection.execute(
-                sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
-            ).fetchone()
-        except psycopg.errors.InsufficientPrivilege:
-            has_rows = (True,)
-        if has_rows is None or has_rows[0]:
-            yield f"{part.name} was attached with rows"
+        if any(oid in attached for oid in above):
+            yield part
+
+
+def _emptied(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    tables: Sequence[RegisteredTable],
+    fresh: Collection[int],
+    attached: Collection[int],
+) -> frozenset[int]:
+    """New partitions without rows that the slot sends rows of, and that may have lost these while they were detached or
+    unlogged, or by a TRUNCATE that nobody was told of.
+    """
+    parts = {
+        part.oid: table.oid
+        for table in tables
+        for part in {
+            *_attached(table, attached),
+            *(one for one in table.partitions if one.filenode not in (0, one.oid)),
+        }
+        if part.oid in fresh and not _has_rows(connection, part)
+    }
+    return written(connection, slot, publication, parts) if parts else frozenset()
+
+
+def _has_rows(connection: psycopg.Connection[Any], part: Partition) -> bool:
+    """True, too, where the role may not look."""
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
+    try:
+        found = connection.execute(query).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return found is None or bool(found[0])
 
 
 def _truncated(

@@ -107,7 +107,7 @@ class Passing:
                     if self._is_strange(oid) or self._passes(oid):
                         self._leave([oid])
                         continue
-                    yield from self._descriptions([oid])
+                    yield from self._descriptions([oid], of_rows=True)
                 case "T":
                     at = range(_HEAD + 1, len(message), _OID_BYTES)
                     oids = [int.from_bytes(message[first : first + _OID_BYTES]) for first in at]
@@ -117,7 +117,7 @@ class Passing:
                         self._leave(oids)
                         continue
                     self._described = [one for one in self._described if one[0] not in strange]
-                    yield from self._descriptions(left)
+                    yield from self._descriptions(left, of_rows=False)
                     message = b"".join(
                         (b"T", len(left).to_bytes(4), message[_HEAD : _HEAD + 1], *(oid.to_bytes(4) for oid in left))
                     )
@@ -128,15 +128,16 @@ class Passing:
         self._waiting.update((oid, message) for oid, message in self._described if oid in oids)
         self._described.clear()
 
-    def _descriptions(self, oids: Iterable[int]) -> Iterator[bytes]:
-        """Those that are due before a change of these tables."""
+    def _descriptions(self, oids: Iterable[int], *, of_rows: bool) -> Iterator[bytes]:
+        """Those that are due before a change of these tables. `of_rows`: then another one tells where the row lies."""
         for oid in oids:
             if oid in self._waiting:
                 yield self._waiting.pop(oid)
         for oid, message in self._described:
-            if self._passes(oid):
+            passes = self._passes(oid)
+            if passes:
                 self._waiting[oid] = message
-            else:
+            if of_rows or not passes:
                 yield message
         self._described.clear()
 

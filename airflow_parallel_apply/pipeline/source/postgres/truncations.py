@@ -10,7 +10,7 @@ partition of another owner is left out, and `check` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -103,10 +103,7 @@ def truncated_alone(
     """The oids of partitions of these tables that a transaction above the slot's position truncated without the table
     itself. Errors: psycopg's own.
     """
-    with connection.transaction():
-        # A slot is read up to what is on disk, and the catalog shows commits that are not there yet.
-        connection.execute("SET LOCAL synchronous_commit = local")
-        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
+    _bring_to_disk(connection)
     roots = {part.oid: table.oid for table in tables for part in table.partitions}
     told = [
         (lsn, oid)
@@ -119,11 +116,47 @@ def truncated_alone(
     return frozenset(oid for lsn, oid in told if roots[oid] not in whole.get(lsn, ()))
 
 
+def written(
+    connection: psycopg.Connection[Any], slot: str, publication: str, parts: Mapping[int, int]
+) -> frozenset[int]:
+    """The oids of partitions that got rows above the slot's position, behind the last truncation there of their whole
+    table. `parts`: the oid of that table, by their own. Errors: psycopg's own.
+
+    The server describes table and partition before the first row that is written to it, and again behind a TRUNCATE.
+    """
+    _bring_to_disk(connection)
+    found: set[int] = set()
+    before = 0
+    for _, data in _told(connection, slot, publication):
+        if chr(data[0]) == "R":
+            oid = int.from_bytes(data[1:5])
+            if parts.get(oid) == before:
+                found.add(oid)
+            before = oid
+        else:
+            whole = parse_truncate(data).oids
+            found -= {part for part, table in parts.items() if table in whole}
+            before = 0
+    return frozenset(found)
+
+
+def _bring_to_disk(connection: psycopg.Connection[Any]) -> None:
+    """A slot is read up to what is on disk, and the catalog shows commits that are not there yet."""
+    with connection.transaction():
+        connection.execute("SET LOCAL synchronous_commit = local")
+        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
+
+
 def _truncations(
     connection: psycopg.Connection[Any], slot: str, publication: str
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
+    for lsn, data in _told(connection, slot, publication):
+        if chr(data[0]) == "T":
+            yield lsn, parse_truncate(data).oids
+
+
+def _told(connection: psycopg.Connection[Any], slot: str, publication: str) -> list[tuple[int, bytes]]:
     query = sql.SQL(statement("truncations")).format(
         slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
     )
-    for lsn, data in connection.execute(query).fetchall():
-        yield lsn, parse_truncate(data).oids
+    return connection.execute(query).fetchall()
