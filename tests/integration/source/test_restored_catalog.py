@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TableP
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from tests.integration.source.conftest import Scene
 from tests.integration.source.test_source_goes_back import bring_back, captured, close, go_back, insert, keep, server
 from tests.support.rig import Rig, execute
@@ -174,6 +175,40 @@ def test_no_run_is_green_over_rows_below_what_the_log_had_read_of_the_lost(
     rig.write("SELECT pg_switch_wal()", "SELECT pg_switch_wal()")
     rig.run()
     assert rig.comparison().equal
+
+
+def test_wal_that_ends_where_the_log_had_read_may_be_other_wal(captured: Scene) -> None:
+    insert(captured, 3, 1)
+    hints: list[str | None] = []
+    while not hints:
+        # As at a source that has written as much as it had lost. The server itself may write something in between.
+        writer = open_writer(captured.config.log_url)
+        writer.commit(captured.source().offset())
+        try:
+            captured.source().prepare()
+        except Unavailable as behind:
+            hints.append(behind.hint)
+        assert len(captured.opened) < 20
+    assert "SELECT pg_switch_wal()" in str(hints[0])
+    captured.execute("SELECT pg_switch_wal()")
+    run(captured)
+    assert [row["key"] for row in captured.rows()] == ["0", "1", "2", "3"]
+    close(captured)
+
+
+def test_an_idle_source_that_crashed_goes_on(server: PostgresServer, captured: Scene) -> None:
+    """Its slot stands below the log's place, and its WAL ends where the log has read."""
+    captured.execute("CHECKPOINT")
+    insert(captured, 3, 1)
+    captured.capture()
+    close(captured)
+    server.kill()
+    server.start()
+    writer = open_writer(captured.config.log_url)
+    writer.commit(captured.source().offset())
+    run(captured)
+    run(captured)
+    close(captured)
 
 
 def test_a_table_is_copied_anew_once_the_source_is_past_what_it_lost_of_others(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.pipeline.log.protocol import LogPlace
+from airflow_parallel_apply.pipeline.log.protocol import LogPlace, ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DDL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.resume import require_same, went_back
@@ -168,19 +168,26 @@ class Slot:
         if state is not None and self.flushed_lsn() - state.confirmed_lsn > _IDLE_WAL_BYTES and self._may_mark():
             return True
         for count in (known + _FIRST_LOOK, known + _SECOND_LOOK):
-            query = sql.SQL(statement("pending")).format(
-                slot=sql.Literal(self.name),
-                count=sql.Literal(count),
-                publication=sql.Literal(self._publication),
-                prefix=sql.Literal(DDL_PREFIX.encode() + b"\0"),
-                known=sql.Literal("" if resume is None or resume.xid is None else str(resume.xid)),
-            )
-            seen, has_change, first = self._session.catalog().execute(query).fetchone() or (0, False, None)
-            if resume is not None:
-                require_same(resume, first, place=self._session.place)
+            seen, has_change = self._pending(resume, count)
             if has_change or seen < count:
-                return bool(has_change)
+                return has_change
         return True
+
+    def _pending(self, resume: ResumePoint | None, count: int) -> tuple[int, bool]:
+        """How many messages the slot holds, up to `count`, and whether a followed change that the log lacks is among
+        them. `SourceError` where the source lacks what the log has.
+        """
+        query = sql.SQL(statement("pending")).format(
+            slot=sql.Literal(self.name),
+            count=sql.Literal(count),
+            publication=sql.Literal(self._publication),
+            prefix=sql.Literal(DDL_PREFIX.encode() + b"\0"),
+            known=sql.Literal("" if resume is None or resume.xid is None else str(resume.xid)),
+        )
+        seen, has_change, first = self._session.catalog().execute(query).fetchone() or (0, False, None)
+        if resume is not None:
+            require_same(resume, first, place=self._session.place)
+        return seen, bool(has_change)
 
     def require_resumable(self, log: LogPlace) -> None:
         """As `advance` and a read would, advancing nothing. Nothing of a slot that is being read: its reader looks.
@@ -246,12 +253,14 @@ class Slot:
             connection.execute("SELECT pg_log_standby_snapshot()")
 
     def reached_lsn(self, log: LogPlace, *, op: str) -> int:
-        """The flushed LSN, which has come to where the log has read. Errors: `Unavailable` below that, `SourceError` if
-        the source lacks what the log has.
+        """The flushed LSN, which has come to where the log has read. Errors: `Unavailable` below that, or there with
+        changes that the log lacks; `SourceError` if the source lacks what the log has.
         """
         flushed = self.flushed_lsn()
-        if flushed < log.captured_offset:
-            self.has_changes(log)
+        if flushed <= log.captured_offset:
+            _, has_change = self._pending(log.resume_at(self.advance(log).confirmed_lsn), _MOST_CHANGES)
+            if flushed == log.captured_offset and not has_change:
+                return flushed
             raise Unavailable(
                 f"the source's WAL ends at {lsn_text(flushed)}, and the log had read it up to "
                 f"{lsn_text(log.captured_offset)}: the source was restored, or replaced by a server that was behind. "
