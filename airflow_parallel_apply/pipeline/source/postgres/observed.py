@@ -19,10 +19,9 @@ _FIRST_WITH_SCHEMAS: Final = 150000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTable:
-    """A table that is published or asked for. `added_by`: the transaction that made its entry in the publication."""
+    """A table that is published or asked for. `has_filter`, `has_list`: of its entry in the publication."""
 
     registered: RegisteredTable
-    added_by: int | None
     has_filter: bool
     has_list: bool
 
@@ -128,7 +127,7 @@ def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition])
 
 def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
     whole, *parts = rows
-    _, oid, _, _, schema, table, kind, is_partition, filenode, membership, added_by, has_filter, has_list, *more = whole
+    _, oid, _, _, schema, table, kind, is_partition, filenode, membership, has_filter, has_list, *more = whole
     watched, touched, versions, labels, attributes, links, _ = more
     registered = RegisteredTable(
         oid=oid,
@@ -160,7 +159,7 @@ def _table(rows: Sequence[Sequence[Any]], publication: int) -> ObservedTable:
             for _, oid, parent, link, schema, table, kind, _, filenode, *_, watched, _, _, _, _, _, is_unlogged in parts
         ),
     )
-    return ObservedTable(registered=registered, added_by=added_by, has_filter=has_filter, has_list=has_list)
+    return ObservedTable(registered=registered, has_filter=has_filter, has_list=has_list)
 
 
 def _whole_schemas(connection: psycopg.Connection[Any], publication: str) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ WITH RECURSIVE publication AS (
     SELECT
         r.prrelid,
         r.oid,
-        r.xmin::text::bigint AS xmin,
         to_jsonb(r) ->> 'prqual' IS NOT NULL AS has_filter,
         to_jsonb(r) ->> 'prattrs' IS NOT NULL AS has_list
     FROM pg_catalog.pg_publication_rel r
@@ -97,7 +96,6 @@ SELECT
     c.relispartition,
     CASE WHEN c.relkind = 'r' THEN c.relfilenode::bigint ELSE 0 END,
     m.oid::bigint,
-    m.xmin,
     coalesce(m.has_filter, false),
     coalesce(m.has_list, false),
     w.entry,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
     refuse,
     table_options,
 )
-from airflow_parallel_apply.pipeline.model.sighting import in_order
+from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog import (
     SourceTable,
     list_tables,
@@ -42,10 +42,10 @@ from airflow_parallel_apply.pipeline.source.postgres.marks import needs_mark
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
-from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under, tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
-from airflow_parallel_apply.pipeline.source.postgres.shape import published
+from airflow_parallel_apply.pipeline.source.postgres.shape import look_then, published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch
 from airflow_parallel_apply.pipeline.source.protocol import (
@@ -177,7 +177,7 @@ class Preparation:
         since a message counts only until the comment is written once more.
         """
         before = () if log.registration is None else Registration.from_text(log.registration).tables
-        touched = {table.oid: table.touched for table in before}
+        touched = {table.oid: table.touched for table in before if not table.is_entering}
         logged = {relation.oid: relation.name for relation in log.relations}
         self._renamed.update(
             table.oid
@@ -189,7 +189,7 @@ class Preparation:
                 or logged.get(table.oid, table.name) != table.name
             )
         )
-        # Not once more: a table that we have published since, in a transaction with a comment, is known as ours by it.
+        # Not once more: what we have altered since, in a transaction with a comment, is known as ours by it.
         if self._renamed != self._told and self._record is not None:
             with self.session.catalog().transaction():
                 self._write_record(self._record)
@@ -271,8 +271,8 @@ class Preparation:
 
     def _follow(self, log: LogState, tables: Sequence[SourceTable], keep: Keep) -> tuple[str, ...]:
         """Tables that are new. Writers are held off for the moment, so that no row falls between. The comment is
-        written in the same transaction: what a crash leaves unregistered is known as ours by that. The log knows before
-        it from where on they count.
+        written in the same transaction: by that the alteration is known as ours. The log knows before it what the
+        tables are, and from where on they count.
         """
         if not tables or self._record is None:
             return ()
@@ -310,9 +310,11 @@ class Preparation:
                     f"Run parallel-apply recopy --pipeline {self.config.pipeline} {table_options(names)}, which "
                     "brings their rows in; or empty them, or leave them out with an exclude pattern.",
                 )
-            keep(partial(_counting, {table.oid for table in tables}, self.slot.inserted_lsn()))
             added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
             connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
+            now, lsn = observe(connection, self.publication).tables, self.slot.inserted_lsn()
+            entering = [now[table.oid].registered for table in tables]
+            keep(partial(_entering, entering, look_then(connection, [table.oid for table in entering], lsn), lsn))
         return tuple(f"Added {table.name} to publication {self.publication}." for table in tables)
 
     def _refuse_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:
@@ -338,9 +340,10 @@ class Preparation:
         )
 
 
-def _counting(oids: Collection[int], lsn: int, log: LogState) -> Look:
-    """The log's registration, under which these tables' commits count from an LSN on."""
+def _entering(tables: Sequence[RegisteredTable], sightings: tuple[Sighting, ...], lsn: int, log: LogState) -> Look:
+    """The log's registration with these tables, whose commits count from an LSN on."""
     if log.registration is None:
         return Look()
     known = Registration.from_text(log.registration)
-    return Look(registration=known.counting(oids, lsn, captured_lsn=log.captured_offset).to_text())
+    registration = known.entering(tables, lsn, captured_lsn=log.captured_offset)
+    return Look(registration=registration.to_text(), sightings=sightings)

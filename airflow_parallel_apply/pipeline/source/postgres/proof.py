@@ -21,15 +21,10 @@ from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, O
 from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
-from airflow_parallel_apply.pipeline.source.postgres.unregistered import altered_unregistered
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
 _COMPARABLE_XIDS: Final = 2**31 - 1
-_UNREGISTERED: Final = (
-    "{table} had rows before a run that published it had registered it, and was altered at the source meanwhile, of "
-    "which no row is sent: {names}"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +79,15 @@ def prove(
         if is_same_server
         else replace(registration, server=now.server, horizon=0, ahead=None)
     )
-    known = {table.oid: table for table in registration.tables}
+    entering = {table.oid: table for table in registration.tables if _is_entering(table, now)}
+    known = {table.oid: table for table in registration.tables if table.oid not in entering}
     horizon = _horizon(registration, now)
     proven: dict[int, RegisteredTable] = {}
     doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
     unsure = {doubt.table for doubt in doubts}
     changed: list[tuple[RegisteredTable, RegisteredTable]] = []
     left: list[int] = []
-    for table in registration.tables:
+    for table in known.values():
         found = now.tables.get(table.oid)
         if found is not None and found.registered.membership is None and not _is_followed(found, config):
             left.append(table.oid)
@@ -103,7 +99,7 @@ def prove(
         proven[table.oid] = table
         if table.name in unsure:
             continue
-        doubt = _table_doubt(table, found, now, known, is_same_server=is_same_server)
+        doubt = _table_doubt(publication, table, found, now, known, is_same_server=is_same_server)
         if doubt is not None:
             doubts.append(doubt)
         elif found is not None:
@@ -137,16 +133,9 @@ def prove(
             proven[table.oid] = table
     for oid, found in now.tables.items():
         if oid not in known and found.registered.membership is not None:
-            doubt = _addition_doubt(publication, found, now)
-            if doubt is None:
-                proven[oid] = found.registered
-            else:
-                doubts.append(doubt)
-    if is_same_server and config.ddl is not DdlPolicy.SKIP:
-        added = [table for oid, table in proven.items() if oid not in known]
-        for table, names in altered_unregistered(connection, slot, publication, added, horizon):
-            doubts.append(Doubt(table=table.name, what=_UNREGISTERED.format(table=table.name, names=listed(names))))
-            del proven[table.oid]
+            doubts.append(_addition_doubt(publication, found))
+        elif oid in entering and _is_followed(found, config):
+            proven[oid] = replace(found.registered, membership=entering[oid].membership, is_entering=True)
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
     registration = registration.looked_at(tables, now.horizon, resume)
     if left:
@@ -194,6 +183,7 @@ def _publication_doubts(
 
 
 def _table_doubt(
+    publication: str,
     table: RegisteredTable,
     found: ObservedTable | None,
     now: Observed,
@@ -206,7 +196,7 @@ def _table_doubt(
         if namesake is None:
             return None
         former = known.get(namesake.registered.oid)
-        if former is None:
+        if former is None or former.name == table.name:
             return Doubt(table=table.name, what=f"{table.name} was dropped and created again")
         # The target's table has the rows of the one that is gone, and a renaming would find it in the way.
         return Doubt(table=table.name, what=f"{table.name} was dropped, and {former.name} has its name now")
@@ -216,6 +206,8 @@ def _table_doubt(
     if found.has_filter or found.has_list:
         kind = "row filter" if found.has_filter else "column list"
         return Doubt(table=name, what=f"{name} has a {kind} in the publication")
+    if is_same_server and found.registered.membership != table.membership and table.is_entering:
+        return _addition_doubt(publication, found)
     if is_same_server and found.registered.membership != table.membership:
         return Doubt(table=name, what=f"{name} was dropped from the publication and added again")
     root = _root(table, known)
@@ -231,10 +223,14 @@ def _root(table: RegisteredTable, known: Mapping[int, RegisteredTable]) -> Regis
     return next((one for one in known.values() if any(part.oid == table.oid for part in one.partitions)), None)
 
 
-def _addition_doubt(publication: str, found: ObservedTable, now: Observed) -> Doubt | None:
-    """Doubt a published table that is not registered: we added it, and died just then, or somebody else did."""
-    if now.ours is not None and found.added_by == now.ours:
-        return None
+def _is_entering(table: RegisteredTable, now: Observed) -> bool:
+    """True of a table that is still to be published, by another run just now, or by one that died before."""
+    found = now.tables.get(table.oid)
+    return table.is_entering and (found is None or found.registered.membership is None)
+
+
+def _addition_doubt(publication: str, found: ObservedTable) -> Doubt:
+    """Doubt a table that somebody else has published, since what was sent of it is not known."""
     name = found.registered.name
     return Doubt(
         table=name,

@@ -64,7 +64,8 @@ class RegisteredTable:
     columns' values may have: the oids of their entries in the catalog, and the versions of these, as above.
     `attributes`: the numbers of those that the composite types of its columns' values have, and behind a slash how many
     there ever were, by the oids of these types' entries. `links`: what it inherits from and what that inherits from, as
-    child, parent and the `xmin` of the entry in `pg_inherits`; None in a log of an older version.
+    child, parent and the `xmin` of the entry in `pg_inherits`; None in a log of an older version. `is_entering`: its
+    entry in the publication is still to be seen: the run that makes it may die before.
     """
 
     oid: int
@@ -82,6 +83,7 @@ class RegisteredTable:
     labels: tuple[tuple[int, str, int], ...] = ()
     attributes: tuple[tuple[int, str], ...] = ()
     links: tuple[tuple[int, int, int], ...] | None = None
+    is_entering: bool = False
 
     @property
     def name(self) -> str:
@@ -125,10 +127,18 @@ class Registration:
         """Those of the partitions, whose rows are sent as those of the tables that they are in."""
         return frozenset(part.oid for table in self.tables for part in table.partitions) - self.oids
 
-    def counting(self, oids: Iterable[int], lsn: int, *, captured_lsn: int) -> Registration:
-        """With these tables' commits from an LSN on. What was captured is not sent again, whatever it was of."""
-        left = {oid: first for oid, first in self.since if first > captured_lsn}
-        return replace(self, since=tuple(sorted((left | dict.fromkeys(oids, lsn)).items())))
+    def entering(self, tables: Iterable[RegisteredTable], lsn: int, *, captured_lsn: int) -> Registration:
+        """With tables that are about to be published, as they are then, and with their commits from an LSN on. What was
+        captured is not sent again, whatever it was of.
+        """
+        given = {table.oid: replace(table, is_entering=True) for table in tables}
+        known = {table.oid: table for table in self.tables}
+        since = {oid: first for oid, first in self.since if first > captured_lsn}
+        return replace(
+            self,
+            tables=tuple(sorted((known | given).values(), key=lambda table: table.oid)),
+            since=tuple(sorted((since | dict.fromkeys(given, lsn)).items())),
+        )
 
     def leaving(self, oids: Iterable[int], lsn: int, resume: ResumePoint | None) -> Registration:
         """With these tables' commits up to an LSN. What the log's last transaction covers is not sent again."""
@@ -235,6 +245,7 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         table.labels,
         table.attributes,
         table.links,
+        *([True] if table.is_entering else []),
     ]
 
 
@@ -244,6 +255,7 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
     filenode = more[0] if more else 0
     versions, labels, attributes = [*more[1:4], [], [], []][:3]
     links = more[4] if len(more) > 4 else None
+    is_entering = len(more) > 5
     return RegisteredTable(
         oid=oid,
         schema=schema,
@@ -272,4 +284,5 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
         labels=tuple((oid, label, version[0] if version else 0) for oid, label, *version in labels),
         attributes=tuple((oid, numbers) for oid, numbers in attributes),
         links=None if links is None else tuple((child, parent, link) for child, parent, link in links),
+        is_entering=is_entering,
     )

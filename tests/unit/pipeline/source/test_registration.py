@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -55,11 +56,14 @@ def test_a_log_of_an_older_version_does_not_say_what_its_tables_inherited_from()
 
 
 def test_what_was_captured_before_a_table_counts_is_not_kept() -> None:
-    registration = Registration(server="1", tables=(_TABLE,)).counting([5], 100, captured_lsn=90)
-    assert registration.since == ((5, 100),)
-    assert registration.counting([7, 8], 120, captured_lsn=99).since == ((5, 100), (7, 120), (8, 120))
-    assert registration.counting([7], 120, captured_lsn=100).since == ((7, 120),)
-    assert registration.counting([7], 120, captured_lsn=90).having(_TABLE).since == ((7, 120),)
+    seven, eight, nine = (replace(_TABLE, oid=oid) for oid in (7, 8, 9))
+    registration = Registration(server="1", tables=(_TABLE,)).entering([seven], 100, captured_lsn=90)
+    assert registration.tables == (_TABLE, replace(seven, is_entering=True))
+    assert Registration.from_text(registration.to_text()) == registration
+    assert registration.since == ((7, 100),)
+    assert registration.entering([nine, eight], 120, captured_lsn=99).since == ((7, 100), (8, 120), (9, 120))
+    assert registration.entering([eight], 120, captured_lsn=100).since == ((8, 120),)
+    assert registration.entering([eight], 120, captured_lsn=90).having(_TABLE, seven).since == ((8, 120),)
 
 
 def test_tables_that_were_left_count_up_to_there() -> None:
