@@ -1,5 +1,5 @@
 -- Whether labels or attributes of types, other than those of tables' rows, were written by transactions that are not older
--- than a horizon. Transaction ids are compared as the server does it.
+-- than a horizon, and older than another one. Transaction ids are compared as the server does it.
 SELECT EXISTS (
     SELECT
     FROM (
@@ -10,5 +10,7 @@ SELECT EXISTS (
         JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
         WHERE c.relkind = 'c'
     ) AS entry (writer)
-    WHERE writer::text::bigint >= 3 AND ((writer::text::bigint - %(horizon)s::bigint) & 4294967295) < 2147483648
+    WHERE writer::text::bigint >= 3
+        AND ((%(ahead)s::bigint - 1 - writer::text::bigint) & 4294967295)
+            < least(%(ahead)s::bigint - %(horizon)s::bigint, 2147483648)
 )

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed,
 from airflow_parallel_apply.pipeline.source.postgres.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn
+from airflow_parallel_apply.pipeline.source.postgres.marks import has_new_types
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
@@ -137,7 +138,8 @@ def prove(
         elif oid in entering and _is_followed(found, config):
             proven[oid] = replace(found.registered, membership=entering[oid].membership, is_entering=True)
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
-    registration = registration.looked_at(tables, now.horizon, resume)
+    has_new = has_new_types(connection, registration.horizon or 0, now.horizon)
+    registration = registration.looked_at(tables, now.horizon, resume, has_new_types=has_new)
     if left:
         registration = registration.leaving(left, inserted_lsn(connection), resume)
     return Proof(registration=registration, doubts=tuple(doubts))

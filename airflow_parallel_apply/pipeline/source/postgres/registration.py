@@ -153,12 +153,14 @@ class Registration:
             return self
         return replace(self, horizon=max(self.horizon, _over_by(self.ahead, resume)), ahead=None)
 
-    def looked_at(self, tables: tuple[RegisteredTable, ...], horizon: int, resume: ResumePoint | None) -> Registration:
+    def looked_at(
+        self, tables: tuple[RegisteredTable, ...], horizon: int, resume: ResumePoint | None, *, has_new_types: bool
+    ) -> Registration:
         """With the tables of now, and with what is over now. An older horizon is as true, and spares the log a large
-        registration.
+        registration, unless there are types behind it which a followed table may come to use.
         """
         known = self.horizon or 0
-        if len(tables) <= _FEW_TABLES:
+        if len(tables) <= _FEW_TABLES or has_new_types:
             return replace(self, tables=tables, horizon=known, ahead=horizon)
         now = _over_by(horizon, resume)
         is_near = tables == self.tables and now - known < _HORIZON_STEP
@@ -213,8 +215,8 @@ def _registration(text: str) -> Registration:
     value = json.loads(text)
     horizon, ahead = value.get("horizon"), value.get("ahead")
     if horizon is not None and "ahead" not in value:
-        # An older version took each for proven.
-        horizon = 0
+        # An older version took that of the moment for proven.
+        horizon, ahead = 0, horizon
     return Registration(
         server=value["server"],
         tables=tuple(_table_from_json(table) for table in value["tables"]),

@@ -29,20 +29,24 @@ def test_a_horizon_counts_as_far_as_the_last_transaction_of_the_log(
     tables = (_TABLE,) * table_count
     resume = ResumePoint(offset=900, xid=xid)
     known = Registration(server="1", tables=(), horizon=2**33)
-    assert known.looked_at(tables, 2**33 + 12, resume).seen_from(resume).horizon == horizon
+    assert known.looked_at(tables, 2**33 + 12, resume, has_new_types=False).seen_from(resume).horizon == horizon
 
 
 def test_a_large_registration_keeps_its_horizon_for_long() -> None:
     known = Registration(server="1", tables=(_TABLE,) * 51, horizon=1000)
     for xid, is_kept in ((1001, True), (100_998, True), (100_999, False)):
         resume = ResumePoint(offset=900, xid=xid)
-        assert (known.looked_at(known.tables, 200_000, resume) == known) is is_kept
+        assert (known.looked_at(known.tables, 200_000, resume, has_new_types=False) == known) is is_kept
+    resume = ResumePoint(offset=900, xid=1001)
+    moved = known.looked_at(known.tables, 200_000, resume, has_new_types=True)
+    assert (moved.ahead, moved.seen_from(resume).horizon) == (200_000, 1002)
 
 
-def test_a_horizon_of_an_older_version_proves_nothing() -> None:
+def test_a_horizon_of_an_older_version_counts_as_far_as_the_last_transaction_of_the_log() -> None:
     value = json.loads(Registration(server="1", tables=(_TABLE,), horizon=10).to_text())
     del value["ahead"]
-    assert Registration.from_text(json.dumps(value)).horizon == 0
+    older = Registration.from_text(json.dumps(value))
+    assert [older.seen_from(ResumePoint(offset=900, xid=xid)).horizon for xid in (5, 20)] == [6, 10]
     del value["horizon"]
     assert Registration.from_text(json.dumps(value)).horizon is None
 
