@@ -167,6 +167,18 @@ def test_a_server_proves_itself_by_the_transaction_that_the_log_has_last(rig: Ri
     goes_on(rig)
 
 
+def test_the_source_of_a_log_without_transactions_is_its_source_already(rig: Rig, tmp_path: Path) -> None:
+    rig.both("CREATE TABLE new (id int PRIMARY KEY)")
+    new = rig.having(pipeline="q", log_url=str(tmp_path / "q"), tables=TablePatterns(include=("public.new",)))
+    new.prepare()
+    adopted = adopt_source(new.source, new.config)
+    assert not adopted.is_new
+    assert "no transaction of it yet" in adopted.proof
+    pretend_another_server(new)
+    with pytest.raises(SourceError, match=r"no transaction of its source by which .* prove itself"):
+        adopt_source(new.source, new.config)
+
+
 def test_a_source_that_was_upgraded_already_is_adopted_without_the_option_as_the_hint_says(rig: Rig) -> None:
     pretend_another_server(rig)
     with pytest.raises(ConfigurationError, match="Leave --before-upgrade out"):

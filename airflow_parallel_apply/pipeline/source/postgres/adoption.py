@@ -73,8 +73,7 @@ class PostgresAdopting:
         registration = None if log.registration is None else Registration.from_text(log.registration)
         released: tuple[int, ...] = ()
         if slot.confirmed_lsn <= log.place.release_offset and slot.confirmed_lsn not in log.released:
-            self._require_resume(log)
-            proof = "it sends the last transaction that the log has of its source"
+            proof = self._resumed(log)
             if registration is not None:
                 # Physically the same server: its oids and transaction ids mean what they meant.
                 registration = replace(registration, server=server)
@@ -188,15 +187,20 @@ class PostgresAdopting:
             )
         return slot
 
-    def _require_resume(self, state: LogState) -> None:
-        if state.resume is None or state.resume.xid is None:
-            raise SourceError(
-                "the log has no transaction of its source by which this server could prove itself",
-                op="adopt-source",
-                pipeline=self._config.pipeline,
-                hint=_START_ANEW,
-            )
-        self._slot.require_resumable(state.place)
+    def _resumed(self, state: LogState) -> str:
+        """The proof of a server whose slot stands where a run left it. Errors: `SourceError`, `Unavailable`."""
+        if state.resume is not None and state.resume.xid is not None:
+            self._slot.require_resumable(state.place)
+            return "it sends the last transaction that the log has of its source"
+        if self._former == self._server.system_identifier:
+            self._slot.reached_lsn(state.place, op="adopt-source")
+            return "its identity and slot are those of the log, which has no transaction of it yet"
+        raise SourceError(
+            "the log has no transaction of its source by which this server could prove itself",
+            op="adopt-source",
+            pipeline=self._config.pipeline,
+            hint=_START_ANEW,
+        )
 
     def _require_released(self, state: LogState, slot: SlotState, *, is_same: bool) -> None:
         if not state.released:
