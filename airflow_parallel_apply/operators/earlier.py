@@ -48,9 +48,13 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
         theirs = interval_of(earlier.data_interval_start, earlier.data_interval_end)
         if theirs is None:
             continue
+        is_to_come = earlier.state in _TO_COME
+        if logical_date != theirs.start and (not is_to_come or theirs.end < covered_from):
+            # Triggered by hand: its interval lies before those of the runs beside it, and one of these has it.
+            continue
         if theirs.end < covered_from:
             raise _refusal(gap, dag_run, interval, timetable)
-        if earlier.state not in _TO_COME:
+        if not is_to_come:
             raise _refusal(gap, dag_run, interval, timetable, ended=earlier)
         covered_from = min(covered_from, theirs.start)
         waits = waits or earlier.state == DagRunState.RUNNING

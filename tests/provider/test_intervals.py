@@ -204,6 +204,18 @@ def test_runs_without_an_interval_are_passed_over(monkeypatch: pytest.MonkeyPatc
     judge(monkeypatch, [manual, empty, *(hourly(number, "queued") for number in (2, 3, 4))], INSIDE_TWO)
 
 
+@pytest.mark.parametrize("state", ["running", "success", "failed"])
+def test_a_run_that_was_triggered_by_hand_hides_none_of_those_before_it(
+    monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Airflow gives it the interval before the one in which it was triggered."""
+    gone = hour(3)
+    by_hand = Run(hour(4).start + timedelta(minutes=30), state, gone.start, gone.end, run_id="manual")
+    before = [*(hourly(number, "queued") for number in (2, 3)), hourly(4, "running"), by_hand]
+    with pytest.raises(LeaseBusy):
+        judge(monkeypatch, before, INSIDE_TWO)
+
+
 TIMETABLES = [
     *(
         DeltaDataIntervalTimetable(delta)
