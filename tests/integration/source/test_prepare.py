@@ -178,6 +178,19 @@ def test_a_dropped_publication_is_refused(scene: Scene) -> None:
         scene.source().prepare()
 
 
+def test_a_publication_that_was_renamed_has_its_name_again_as_the_hint_says(scene: Scene) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    scene.execute("INSERT INTO t VALUES (1)", f'ALTER PUBLICATION {scene.slot} RENAME TO "For the lake"')
+    with pytest.raises(SourceError, match="is called For the lake now") as refused:
+        scene.source().prepare()
+    found = re.search(r"Run (ALTER PUBLICATION .*?) at the source", refused.value.hint or "")
+    assert found is not None
+    scene.execute(found[1])
+    with pytest.raises(SourceError, match="recopy"):
+        scene.source().prepare()
+
+
 @pytest.mark.parametrize(
     "also",
     [

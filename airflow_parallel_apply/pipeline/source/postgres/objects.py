@@ -23,7 +23,9 @@ from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import OpenLog
+from airflow_parallel_apply.postgres.quoting import quoted
 
+_RECORD: Final = "parallel_apply: log {}"
 _COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
 
 
@@ -87,7 +89,7 @@ class PipelineObjects:
             log = self.log()
             if log is not None:
                 self._require_log_of(log, server)
-                raise self.missing(f"publication {self.publication} is gone")
+                raise self._renamed(log) or self.missing(f"publication {self.publication} is gone")
             if slot is not None:
                 raise self.missing(f"publication {self.publication} is gone, though slot {self.slot.name} is there")
             return None
@@ -140,6 +142,26 @@ class PipelineObjects:
             "log_url.",
         )
 
+    def _renamed(self, log: LogReader) -> SourceError | None:
+        """None where no publication bears the log's record under another name."""
+        found = (
+            self._catalog()
+            .execute(
+                "SELECT pubname::text FROM pg_publication WHERE obj_description(oid, 'pg_publication') = %s",
+                [_RECORD.format(log.identity.log_id)],
+            )
+            .fetchone()
+        )
+        if found is None:
+            return None
+        return SourceError(
+            f"publication {self.publication} is called {found[0]} now",
+            op="prepare",
+            pipeline=self.pipeline,
+            hint=f"Run ALTER PUBLICATION {quoted(found[0])} RENAME TO {quoted(self.publication)} at the source, then "
+            "run again: the next run says what to copy anew.",
+        )
+
     def _not_ours(self, server: Server) -> SourceError:
         """The comment is somebody else's. Where the log is there, it says what the comment was, since a log is made
         last; what else was done to the publication is found by who wrote it.
@@ -161,7 +183,7 @@ class PipelineObjects:
 
     def _recording(self, record: Record) -> sql.Composed:
         """The statement that writes a record."""
-        text = f"parallel_apply: log {record.log_id}{'' if record.is_ready else ', being prepared'}"
+        text = f"{_RECORD.format(record.log_id)}{'' if record.is_ready else ', being prepared'}"
         return sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(sql.Identifier(self.publication), sql.Literal(text))
 
     def _commented(self) -> str | None:
