@@ -25,10 +25,12 @@ _VALUES_HINT: Final = (
 )
 
 _LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
+_SENT_HINT: Final = "It is followed if it is sent as a DDL message in its transaction."
 _TYPES_HINT: Final = (
-    "Or, instead of that copy, once a run with ddl=skip. It is followed if it is sent as a DDL message in its "
-    "transaction."
+    "Only where no row was written to the table between the last run and that statement: once a run with ddl=skip, "
+    f"instead of that copy. {_SENT_HINT}"
 )
+_INHERITANCE_HINT: Final = f"Or, instead of that copy, once a run with ddl=skip. {_SENT_HINT}"
 
 _ATTRIBUTES_FIRST: Final = (
     "Run the same ALTER TYPE … ATTRIBUTE at the target (or ALTER TABLE … COLUMN, of a table whose rows are values), "
@@ -125,7 +127,7 @@ def _inheritance_doubts(
                 table=after.name,
                 what=f"{after.name} {listed(altered.what)}, and the target was not told",
                 first=first if altered.ended else "",
-                more=_TYPES_HINT + (last if altered.begun else ""),
+                more=_INHERITANCE_HINT + (last if altered.begun else ""),
             ),
             before,
         )
