@@ -121,7 +121,9 @@ class Player:
                 raise Caught("an error outside the tree", f"{type(error).__name__}: {error}") from error
             self.tally.green += 1
             self.configure({"ddl": ddl})
-            if not strict and not is_told and self._differences(strict=False):
+            if not strict and not is_told and (found := self._differences(strict=False)):
+                if until:
+                    self._require_no_more(found)
                 self.say("    differs: a row of each table tells its definition")
                 tell_definitions(self._rig_of_judge.source_dsn, SCHEMAS)
                 self.judged_run(strict=False, is_told=True)
@@ -130,6 +132,13 @@ class Player:
             self.green_at = len(self.past)
             return
         raise Caught("hints lead nowhere", told)
+
+    def _require_no_more(self, found: list[str]) -> None:
+        """A run without a bound brings no row that lay before the bound of the one before it."""
+        with suppress(*RED):
+            self.run_once()
+            if self._differences(strict=False) != found:
+                raise Caught("green and different", f"up to its bound: {' | '.join(found)}")
 
     def run_once(self, *, until: str = "") -> None:
         self._number += 1
@@ -146,8 +155,7 @@ class Player:
 
     def require_equal(self, *, strict: bool, followed: list[str]) -> None:
         known = self._touched if strict else set()
-        found = self._differences(strict=strict)
-        if found:
+        if found := self._differences(strict=strict):
             kind = "green and different" + (" after its hints were followed" if followed else "")
             raise Caught(kind, " | ".join([*found, *(f"followed: {one}" for one in followed)]))
         if self.hunted is not None:
@@ -164,7 +172,6 @@ class Player:
         source, target = self._rig_of_judge.source_dsn, self._rig_of_judge.target_dsn
         known, tables = self._touched if strict else set(), self.rig.config.tables
         found = differences(source, target, SCHEMAS, known=known, but=tables.exclude)
-        # By DDL that was told, or by hand.
         may_go = any("DROP" in text for step in self.past for text in (*step.sql, *step.by_hand))
         return [*found, *self._kept.differences(target, tables, may_go=may_go)]
 
