@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.hunt.events import acting_target
 from tests.hunt.migrations import ROWS, RUN, Recipe
-from tests.hunt.odd_targets import odd_type, writing_target
+from tests.hunt.odd_targets import guarded, odd_type, writing_target
 from tests.hunt.runs import LANE
 from tests.hunt.servers import rights
 from tests.hunt.step import Step
@@ -111,7 +111,10 @@ def _retyped(dice: random.Random, tables: Sequence[Table]) -> tuple[list[Step | 
     )  # fmt: skip
     row = f"{table.insert(dice, 2)}; UPDATE {table.path} SET {name} = {value}"
     alter = Step(
-        do="target", sql=(retype.format(dice.choice(other)),), names=(table.name, name), by_hand=(retype.format(kind),)
+        do="target",
+        sql=(guarded(table, name, retype.format(dice.choice(other))),),
+        names=(table.name, name),
+        by_hand=(retype.format(kind),),
     )
     return [made, Step(do="run")], [Step(do="source", sql=(row,)), alter]
 

@@ -39,18 +39,26 @@ def odd_type(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     table = dice.choice(tables)
     column = dice.choice([one for one in table.columns if one.is_sent and one.name != table.key] or table.columns)
     name, kind = column.name, dice.choice(_TYPES)
-    text = f"SELECT md5(string_agg(concat({name}), ',' ORDER BY concat({name}) COLLATE \"C\")) FROM {table.path}"
     retype = f"ALTER TABLE {table.path} ALTER COLUMN {name} TYPE {{0}} USING CASE num_nulls({name}) WHEN 0 THEN "
     retype += f"concat({name})::{{0}} END"
-    guarded = (
-        f"DO $$ DECLARE texts text := ({text}); BEGIN {retype.format(kind)}; "
-        f"IF texts IS DISTINCT FROM ({text}) THEN RAISE 'other texts'; END IF; END $$",
-    )
     by_hand = (retype.format(column.type_name),)
     return [
-        Step(do="target", sql=guarded, kind="odd type", names=(table.name, name), by_hand=by_hand),
+        Step(
+            do="target",
+            sql=(guarded(table, name, retype.format(kind)),),
+            kind="odd type",
+            names=(table.name, name),
+            by_hand=by_hand,
+        ),
         Step(do=dice.choice(("source", "transaction")), sql=tuple(table.change(dice) for _ in range(3))),
     ]
+
+
+def guarded(table: Table, column: str, alter: str) -> str:
+    """An alteration that is undone where the column's values lose their texts by it: nobody could bring them back."""
+    text = f"SELECT md5(string_agg(concat({column}), ',' ORDER BY concat({column}) COLLATE \"C\")) FROM {table.path}"
+    differ = f"IF texts IS DISTINCT FROM ({text}) THEN RAISE 'other texts'; END IF"
+    return f"DO $$ DECLARE texts text := ({text}); BEGIN {alter}; {differ}; END $$"
 
 
 ODD_TARGETS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]] = {
