@@ -11,10 +11,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.schema import Schema
 
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from tests.support.rig import Rig, execute
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
@@ -215,6 +216,25 @@ def test_a_pipeline_without_its_positions_applies_nothing_twice(rig: Rig, lake: 
     (lake / "kept").rename(lake / "_parallel_apply")
     rig.run()
     assert rig.comparison().equal
+
+
+def test_a_lake_that_is_gone_does_not_begin_anew_where_the_log_lacks_rows_that_it_had(rig: Rig, lake: Path) -> None:
+    rig = rig.having(start=Start.EQUAL)
+    rig.write("INSERT INTO t VALUES (1, 'there before')")
+    there = pa.table({"id": pa.array([1], pa.int32()), "v": ["there before"]})
+    write_deltalake(f"{lake}/public/t", there)
+    DeltaTable(f"{lake}/public/t").alter.add_columns(
+        Schema.from_arrow(pa.schema([("n", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC"))])).fields
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (2, 'since')")
+    rig.run()
+    shutil.rmtree(lake)
+    lake.mkdir()
+    for _ in range(2):
+        with pytest.raises(TargetError, match=r"positions in .* are gone"):
+            rig.run()
+    assert not any(lake.iterdir())
 
 
 def test_a_pipeline_that_was_dropped_begins_anew_with_the_rows_that_are_there(rig: Rig) -> None:
