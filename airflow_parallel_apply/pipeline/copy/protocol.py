@@ -41,22 +41,21 @@ class CopyPart:
     """Rows of one table of the source: those in its blocks from `first_block` up to, without, `end_block` (None: to the
     end). No `first_block`: the table is no heap, and comes whole. Tables are (schema, name).
 
-    `table`: where the rows lie, which is a partition's leaf; `target`: where they go. `weight`: its share, in bytes.
-    `careful`: the source's definition, where the target may store other values than it is sent.
+    `table`: where the rows lie, which is a partition's leaf; `target`: where they go; `relation`: the source's
+    definition of that. `weight`: its share, in bytes.
     """
 
     table: tuple[str, str]
     target: tuple[str, str]
     target_oid: int
-    columns: tuple[str, ...]
+    relation: Relation
     first_block: int | None
     end_block: int | None
     weight: int
-    careful: Relation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For the record in the target."""
-        return {**asdict(self), "careful": self.careful.to_json() if self.careful is not None else None}
+        return {**asdict(self), "relation": self.relation.to_json()}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> CopyPart:
@@ -64,8 +63,7 @@ class CopyPart:
         plain: dict[str, Any] = {
             name: tuple(found) if isinstance(found, list) else found for name, found in value.items()
         }
-        careful = plain.pop("careful", None)
-        return cls(**plain, careful=Relation.from_json(careful) if careful is not None else None)
+        return cls(**plain | {"relation": Relation.from_json(value["relation"])})
 
 
 class Copier(Protocol):

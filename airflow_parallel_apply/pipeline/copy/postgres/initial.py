@@ -28,7 +28,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.definitions import Definitions, read_definitions, sequence_value
 from airflow_parallel_apply.pipeline.copy.postgres.load import cut_off, see_snapshot
 from airflow_parallel_apply.pipeline.copy.postgres.making import make_rest, make_rest_after_load, make_tables
-from airflow_parallel_apply.pipeline.copy.postgres.parts import Destination, plan_parts, stored_tables
+from airflow_parallel_apply.pipeline.copy.postgres.parts import plan_parts, stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder
 from airflow_parallel_apply.pipeline.errors import (
@@ -48,12 +48,11 @@ from airflow_parallel_apply.pipeline.target.postgres.check import (
     require_that_empty,
     target_findings,
 )
-from airflow_parallel_apply.pipeline.target.postgres.copying import needs_care
-from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables, find_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
 
 _logger = logging.getLogger(__name__)
 
@@ -142,10 +141,9 @@ class InitialCopy:
             self._record.set_made(copy_id, made)
             tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
             require_that_empty(connection, tables)
-            destinations = self._destinations(connection, tables)
         with self._reading.errors("copy"):
             stored = stored_tables(self._reading.catalog(), self._relations)
-        parts = plan_parts(stored, destinations)
+        parts = plan_parts(stored, tables)
         self._record.add_parts(copy_id, parts)
         order = CopyOrder(
             pipeline=self._config.pipeline,
@@ -157,8 +155,7 @@ class InitialCopy:
         try:
             with self._watched():
                 self._load(order)
-                if any(destination.is_careful for destination in destinations):
-                    self._require_no_others({part.target_oid for part in parts})
+                self._require_no_others({part.target_oid for part in parts})
                 self._make_rest(definitions)
                 self._analyze()
         except ParallelApplyError as error:
@@ -222,21 +219,6 @@ class InitialCopy:
             missing = [relation for relation, table in zip(self._relations, found, strict=True) if table is None]
         with self._reading.errors("copy"):
             return read_definitions(self._reading.catalog(), missing)
-
-    def _destinations(self, connection: Connection, tables: Sequence[TargetTable]) -> list[Destination]:
-        """Columns that the target computes itself are not sent."""
-        as_replica = may_be_replica(connection, self._writing)
-        return [
-            Destination(
-                relation=table.relation,
-                oid=table.oid,
-                columns=tuple(
-                    column.name for column in table.relation.columns if not table.columns[column.name].generated
-                ),
-                is_careful=needs_care(table, as_replica=as_replica),
-            )
-            for table in tables
-        ]
 
     def _require_no_others(self, filled: Collection[int]) -> None:
         """That tables without rows at the source got none, as a trigger of another one might have written."""

@@ -8,7 +8,7 @@ holds about a megabyte, and one row where a row is larger.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,12 +24,10 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import hold_tables
 
 CHUNK_BYTES: Final = 64 * 2**10
 """Bytes sent to the target at once: few calls, and no more than the processor's cache takes."""
@@ -67,22 +65,19 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 if not see_snapshot(reading.catalog(), order.snapshot):
                     raise cut_off(order.pipeline)
                 look_exactly(reading.catalog())
-            if part.careful is None:
-                with _telling_labels():
-                    sent = send(into, _copy_in(part), chunks(reading, _copy_out(part, _columns(part))))
-            else:
-                (table,) = describe_tables(into, [part.careful], schema=order.schema)
-                copying = open_copying(
-                    into,
-                    table,
-                    schema=order.schema,
-                    as_replica=as_replica,
-                    followed=lambda: record.targets(order.copy_id),
-                )
-                copying.begin()
-                with copying.taking():
-                    sent = send(into, copying.command, chunks(reading, _copy_out(part, copying.columns)))
-                copying.finish(sent.rows)
+            # Since the parts were cut, somebody may have altered the table.
+            (table,) = hold_tables(into, [part.relation], schema=order.schema)
+            copying = open_copying(
+                into,
+                table,
+                schema=order.schema,
+                as_replica=as_replica,
+                followed=lambda: record.targets(order.copy_id),
+            )
+            copying.begin()
+            with copying.taking():
+                sent = send(into, copying.command, chunks(reading, _copy_out(part, copying.columns)))
+            copying.finish(sent.rows)
             into.execute(writing.sql("session", "brief"))
             origins.mark_shared(into, number, CommitOrigin(offset=order.offset))
             if not record.mark(into, order.copy_id, number, rows=sent.rows, text_bytes=sent.text_bytes):
@@ -107,17 +102,6 @@ def see_snapshot(connection: psycopg.Connection[Any], snapshot: str) -> bool:
     except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue):
         return False
     return True
-
-
-@contextmanager
-def _telling_labels() -> Iterator[None]:
-    """Around a COPY into columns of the source's types."""
-    try:
-        yield
-    except psycopg.DataError as error:
-        found = translate(error, op="copy")
-        say_label(found, error, None)
-        raise found from error
 
 
 def cut_off(pipeline: str) -> Unavailable:
@@ -228,11 +212,3 @@ def _copy_out(part: CopyPart, columns: sql.Composed) -> sql.Composed:
         if part.end_block is not None:
             rows = sql.SQL("{} AND ctid < {}").format(rows, sql.Literal(f"({part.end_block},0)"))
     return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, rows)
-
-
-def _copy_in(part: CopyPart) -> sql.Composed:
-    return sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(*part.target), _columns(part))
-
-
-def _columns(part: CopyPart) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, part.columns))

@@ -14,6 +14,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.postgres.statements import statements
 
 PART_BYTES: Final = 64 * 2**20
@@ -33,16 +34,6 @@ class StoredTable:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """The table that a followed table's rows go to, and the columns sent. `is_careful`: it may store other values."""
-
-    relation: Relation
-    oid: int
-    columns: tuple[str, ...]
-    is_careful: bool
-
-
 def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[StoredTable, ...]:
     """Read the source's catalog. Errors: psycopg's own."""
     names = {
@@ -56,14 +47,14 @@ def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relat
     )
 
 
-def plan_parts(tables: Sequence[StoredTable], destinations: Sequence[Destination]) -> tuple[CopyPart, ...]:
+def plan_parts(tables: Sequence[StoredTable], destinations: Sequence[TargetTable]) -> tuple[CopyPart, ...]:
     """Cut tables into parts of about `PART_BYTES`, or larger ones where they would be too many."""
     part_bytes = max(PART_BYTES, sum(table.size_bytes for table in tables) // MOST_PARTS)
     parts = [part for table in tables for part in _cut(table, destinations[table.relation], part_bytes)]
     return tuple(sorted(parts, key=lambda part: -part.weight))
 
 
-def _cut(table: StoredTable, destination: Destination, part_bytes: int) -> list[CopyPart]:
+def _cut(table: StoredTable, destination: TargetTable, part_bytes: int) -> list[CopyPart]:
     if table.is_heap and not table.blocks:
         # What the snapshot shows was there before it, and the tables are held: nothing has let go of a block since.
         return []
@@ -74,11 +65,10 @@ def _cut(table: StoredTable, destination: Destination, part_bytes: int) -> list[
             table=(table.schema, table.table),
             target=(destination.relation.schema, destination.relation.table),
             target_oid=destination.oid,
-            columns=destination.columns,
+            relation=destination.relation,
             first_block=first if table.is_heap else None,
             end_block=end,
             weight=table.size_bytes // count,
-            careful=destination.relation if destination.is_careful else None,
         )
         for first, end in zip(bounds, [*bounds[1:], None], strict=True)
     ]

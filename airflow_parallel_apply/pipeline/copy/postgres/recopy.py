@@ -68,7 +68,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import read_posit
 from airflow_parallel_apply.pipeline.target.postgres.recopied import require_generation, write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 _logger = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class Recopy:
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
             connection.execute("SET LOCAL lc_monetary = 'C'")
             as_replica = be_replica(connection, self._writing)
-            tables = describe_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
+            tables = hold_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
             beside = SideWrites(connection, schema=self._writing.schema, followed=self._followed, as_replica=as_replica)
             beside.begin(tables)
             empty_tables(connection, self._writing, [table.own_rows for table in tables])

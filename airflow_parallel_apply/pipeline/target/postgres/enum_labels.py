@@ -44,21 +44,17 @@ WHERE format_type(t.oid, NULL) = %(enum)s
 """
 
 
-def say_label(error: ParallelApplyError, cause: psycopg.Error, relation: Relation | None) -> None:
+def say_label(error: ParallelApplyError, cause: psycopg.Error, relation: Relation) -> None:
     """Give the error of a value that an enum refused the command that adds it, where the source's column is of the enum
-    of that name: the value then is a label, part of the source's definitions, and no row's secret. `relation` None:
-    all columns are known to have the source's types.
+    of that name: the value then is a label, part of the source's definitions, and no row's secret.
     """
     refused = _REFUSED.match(cause.diag.message_primary or "")
     if refused is None:
         return
-    enum: str | None = refused["enum"]
-    if relation is not None:
-        names = {column.type_name.removesuffix("[]") for column in relation.columns}
-        enum = next((name for name in sorted(names) if f".{name}".endswith(f".{enum}")), None)
-    if enum is None:
-        return
-    error.hint = _adding(enum, refused["label"])
+    names = {column.type_name.removesuffix("[]") for column in relation.columns}
+    enum = next((name for name in sorted(names) if f".{name}".endswith(f".{refused['enum']}")), None)
+    if enum is not None:
+        error.hint = _adding(enum, refused["label"])
 
 
 def name_label(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None) -> None:

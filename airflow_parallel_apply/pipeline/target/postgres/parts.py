@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.target.postgres.expressions import require_
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, find_guards
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staged_columns import operation_column, unsent_column
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def describe_parts(
     connection: Connection, session: Session, staged: Sequence[StagedTable], relations: Sequence[Relation]
 ) -> tuple[Part, ...]:
     """The parts of a merge, parents before children where foreign keys say so. `relations`: one for each staged."""
-    tables = describe_tables(connection, relations, schema=session.schema)
+    tables = hold_tables(connection, relations, schema=session.schema)
     require_computed_alike(connection, tables, schema=session.schema)
     rank = _ranks(connection, session, tables)
     parts = (Part(staged=one, table=table) for one, table in zip(staged, tables, strict=True))

@@ -37,7 +37,7 @@ from airflow_parallel_apply.pipeline.target.postgres.replay_changes import Chang
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
 
 _PIPELINED: Final = 500
@@ -279,7 +279,7 @@ class Replayer:
         """Before the protocol's pipeline opens: there, what is asked of the catalog waits for the answer."""
         new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
         if new:
-            tables = describe_tables(self._connection, new, schema=self._schema)
+            tables = hold_tables(self._connection, new, schema=self._schema)
             require_computed_alike(self._connection, tables, schema=self._schema)
             self._beside.begin(tables)
             self._watched.update(table.relation.relation_id for table in tables if self._has_triggers(table))

@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_writte
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.skipping import bound
-from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
@@ -176,7 +176,7 @@ def _truncate(
     connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation], beside: SideWrites
 ) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
-    tables = describe_tables(connection, relations, schema=session.schema)
+    tables = hold_tables(connection, relations, schema=session.schema)
     oids = [table.oid for table in tables]
     cursor = connection.cursor(row_factory=dict_row)
     for key in cursor.execute(session.sql("tables", "references"), {"oids": oids}):

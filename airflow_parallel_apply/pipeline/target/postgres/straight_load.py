@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
 
 from airflow_parallel_apply.pipeline.apply.net_changes import NetChanges
@@ -11,6 +14,19 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_table
 from airflow_parallel_apply.pipeline.target.postgres.staging_text import row_text
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+
+
+@contextmanager
+def refused_rows(connection: Connection, table: str) -> Iterator[None]:
+    """Around what rows of a table need to go straight into it. Errors: `DirectRefused`; psycopg's own where the
+    connection is lost.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if connection.closed:
+            raise
+        raise DirectRefused(type(error).__name__, op="stage", table=table) from error
 
 
 class StraightLoad:
@@ -43,16 +59,11 @@ class StraightLoad:
         if not self._texts:
             return
         name = self._table.relation.name
-        try:
-            with self._connection.cursor() as cursor:
-                with cursor.copy(copy_into_table(self._table)) as copy:
-                    for text in self._texts:
-                        copy.write(text)
-                inserted = cursor.rowcount
-        except psycopg.Error as error:
-            if self._connection.closed:
-                raise
-            raise DirectRefused(type(error).__name__, op="stage", table=name) from error
+        with refused_rows(self._connection, name), self._connection.cursor() as cursor:
+            with cursor.copy(copy_into_table(self._table)) as copy:
+                for text in self._texts:
+                    copy.write(text)
+            inserted = cursor.rowcount
         if inserted != self._waiting_count:
             raise DirectRefused(f"{inserted} rows of {self._waiting_count}", op="stage", table=name)
         self._row_count += inserted

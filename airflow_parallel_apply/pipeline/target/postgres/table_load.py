@@ -22,8 +22,8 @@ from airflow_parallel_apply.pipeline.target.postgres.narrow import refused_by_wi
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
 from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
-from airflow_parallel_apply.pipeline.target.postgres.straight_load import StraightLoad
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.straight_load import StraightLoad, refused_rows
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables, hold_tables
 
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's COPY text that are sent at once."""
@@ -114,11 +114,15 @@ class TableLoad(RelationLoad):
         return changes.where(~is_insertion)
 
     def _begin_inserting(self) -> StraightLoad | None:
-        """Ask, once, whether insertions may go straight into the table."""
+        """Ask, once, whether insertions may go straight into the table, which is as it was asked for until they are
+        in. Errors: `DirectRefused` where others keep it for long; psycopg's own where the connection is lost.
+        """
         applying, self._asked = (None if self._asked else self._applying), True
         if applying is None or self._target is None or not applying.takes(self._connection, self._target):
             return None
-        return StraightLoad(self._connection, self._target)
+        with refused_rows(self._connection, self._relation.name):
+            (self._target,) = hold_tables(self._connection, [self._relation], schema=self._schema)
+        return StraightLoad(self._connection, self._target) if applying.takes(self._connection, self._target) else None
 
     def _stage(self, changes: NetChanges) -> None:
         if not self._is_created:

@@ -21,6 +21,14 @@ CROSS JOIN LATERAL (
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
 ORDER BY w.ordinal, a.attnum;
 
+-- name: there
+-- Whether each is partitioned, and its name; in one order, whoever asks.
+SELECT DISTINCT c.relkind = 'p', n.nspname::text, c.relname::text
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w(nspname, relname)
+JOIN pg_namespace n ON n.nspname = w.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname AND c.relkind IN ('r', 'p')
+ORDER BY 2, 3;
+
 -- name: firing
 WITH held (root, oid) AS (
     SELECT oid, oid FROM unnest(%(oids)s::oid[]) AS oid
