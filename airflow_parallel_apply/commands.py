@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.config import (
     TablePatterns,
     shard_pairs,
 )
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, RetryableError
 from airflow_parallel_apply.pipeline.open import place_of
 from airflow_parallel_apply.queue.model import QueueError
 
@@ -41,6 +41,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Result = TypeVar("Result")
 
 _FILE_WIDTH: Final = 200
+_AGAIN: Final = " A command tries nothing again by itself: run it once more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +142,13 @@ def spread(command: Callable[..., Result]) -> Callable[..., Result]:
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly."""
+    """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly. What a run would try again is for
+    the caller to run again.
+    """
     try:
         yield
     except (ParallelApplyError, QueueError) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {error}{_AGAIN if isinstance(error, RetryableError) else ''}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -18,7 +18,13 @@ _FULL: Final = (
     "limit (max_connections, CONNECTION LIMIT)."
 )
 _CLOSED: Final = "Somebody closed the database: ALTER DATABASE … ALLOW_CONNECTIONS true opens it."
+_LOGIN_TRIGGER: Final = (
+    "An event trigger of that database, ON login, raised this: let it pass over this role. Or connect once with "
+    "options='-c event_triggers=off', as a superuser, and run ALTER EVENT TRIGGER … DISABLE (SELECT evtname FROM "
+    "pg_event_trigger WHERE evtevent = 'login')."
+)
 _HINTS: Final = {
+    "PL/pgSQL function": _LOGIN_TRIGGER,
     "too many connections": _FULL,
     "too many clients": _FULL,
     "remaining connection slots": _FULL,

@@ -69,6 +69,7 @@ def test_a_server_that_does_not_answer_is_asked_after_once() -> None:
     told = CliRunner().invoke(app, ["status", "--pipeline", "p", "--target", "postgresql://u@127.0.0.1:1/shop"])
     assert told.exit_code == 1, told.output
     assert "refused [op read pipeline, pipeline p] Hint: Is the server up" in told.output
+    assert told.output.endswith("run it once more.\n")
 
 
 def test_status_shows_every_channel_before_and_after_a_run(rig: Rig) -> None:

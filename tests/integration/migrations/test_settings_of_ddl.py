@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.target.postgres.sent_paths import under_sent_path
+from airflow_parallel_apply.pipeline.target.steps import Statement
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 
@@ -134,6 +137,30 @@ def test_a_schema_of_the_path_that_the_target_lacks_stops_the_run_and_the_hint_l
     if "TABLE" in statement:
         rig.write("INSERT INTO more.t VALUES (1, 1)")
     follow_the_rest(rig)
+
+
+def test_a_schema_of_the_path_is_granted_to_the_role_that_acts(rig: Rig) -> None:
+    """Which a login becomes by default."""
+    with_two_schemas(rig)
+    name = rig.rows("SELECT current_database()")[0][0]
+    login, acting = f"{name}_login", f"{name}_acts"
+    execute(
+        rig.target_dsn,
+        f"CREATE ROLE {acting}",
+        f"CREATE ROLE {login} LOGIN IN ROLE {acting}",
+        f"ALTER ROLE {login} SET role = {acting}",
+    )
+    step = Statement(text='SET LOCAL search_path = "An app"; CREATE INDEX ON t (a)')
+    try:
+        with (
+            psycopg.connect(make_conninfo(rig.target_dsn, user=login)) as connection,
+            pytest.raises(TargetError) as refused,
+            under_sent_path(connection, step),
+        ):
+            connection.execute("SELECT FROM t")
+    finally:
+        execute(rig.target_dsn, f"DROP ROLE {login}", f"DROP ROLE {acting}")
+    assert f'Run GRANT USAGE ON SCHEMA "An app" TO "{acting}" at the target' in str(refused.value)
 
 
 def test_a_schema_that_the_statement_makes_or_removes_may_be_in_the_path(rig: Rig) -> None:

@@ -93,6 +93,20 @@ def test_a_database_that_takes_no_connections_is_told_with_what_opens_it(rig: Ri
     goes_on(rig)
 
 
+@pytest.mark.parametrize("side", ["target", pytest.param("source", marks=pytest.mark.long)])
+def test_an_event_trigger_that_lets_nobody_in_is_told_with_what_disables_it(rig: Rig, side: str) -> None:
+    dsn = rig.target_dsn if side == "target" else rig.source_dsn
+    execute(
+        dsn,
+        "CREATE FUNCTION nobody() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not today''; END'",
+        "CREATE EVENT TRIGGER doorkeeper ON login EXECUTE FUNCTION nobody()",
+    )
+    with pytest.raises(Unavailable, match=r"not today.*event_triggers=off.*ALTER EVENT TRIGGER … DISABLE"):
+        rig.run()
+    execute(make_conninfo(dsn, options="-c event_triggers=off"), "ALTER EVENT TRIGGER doorkeeper DISABLE")
+    goes_on(rig)
+
+
 def test_a_target_without_a_connection_to_spare_is_told_as_such_and_to_be_tried_again(rig: Rig) -> None:
     execute(rig.target_dsn, "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0")
     try:

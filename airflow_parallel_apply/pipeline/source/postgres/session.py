@@ -255,7 +255,7 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
             hint="A transaction that is open at the source holds it up; look at pg_stat_activity.",
         )
     if not state or state.startswith(_UNREACHABLE):
-        return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint=hint_while_away(text))
+        return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint=hint_while_away(str(error)))
     if _is_too_long(error):
         return SourceError(f"the source {place} cannot send a row: {text}", op=op, hint=_TOO_LONG_HINT)
     return SourceError(f"the source {place} says: {text}", op=op)

@@ -48,7 +48,8 @@ def under_sent_path(connection: Connection, step: Statement) -> Iterator[None]:
     Errors: `TargetError` where a schema of the path is not there, or may not be used, neither before the statement,
     which may remove it, nor behind it; the block's own.
     """
-    (before,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
+    # Once a statement has failed, the server cannot be asked who acts.
+    before, role = connection.execute("SELECT current_setting('search_path'), current_user").fetchone() or ("", "")
     found, settings = _PATH.match(step.text), _SETTINGS.match(step.text)
     if settings and _ESCAPES in settings[0]:
         connection.execute(_ESCAPES)
@@ -57,14 +58,14 @@ def under_sent_path(connection: Connection, step: Statement) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if lacking:
-            raise _refused(connection, step, lacking) from error
+            raise _refused(role, step, lacking) from error
         raise
     if found and lacking:
         still = _set(connection, found["path"])
         lacking = {name: is_there for name, is_there in lacking.items() if name in still}
     connection.execute("SELECT set_config('search_path', %s, false)", [before])
     if lacking:
-        raise _refused(connection, step, lacking)
+        raise _refused(role, step, lacking)
 
 
 def _set(connection: Connection, path: str) -> dict[str, bool]:
@@ -74,9 +75,7 @@ def _set(connection: Connection, path: str) -> dict[str, bool]:
     return {str(name): bool(is_there) for name, is_there in connection.execute(_OUT_OF_PATH, [wanted])}
 
 
-def _refused(connection: Connection, step: Statement, lacking: dict[str, bool]) -> TargetError:
-    # The transaction may have failed: the server cannot be asked who acts.
-    role = connection.info.user
+def _refused(role: str, step: Statement, lacking: dict[str, bool]) -> TargetError:
     commands = [
         f"GRANT USAGE ON SCHEMA {quoted(name)} TO {quoted(role)}" if is_there else f"CREATE SCHEMA {quoted(name)}"
         for name, is_there in lacking.items()
