@@ -41,10 +41,10 @@ def close_run(
     """The only judge: a clean shutdown by the target's positions, or the first error. Releases the lease either way."""
     if opened is None:
         raise FatalError(
-            "the run was not opened",
+            "open has left nothing of the run: it was marked as success by hand, or its XComs were removed",
             op="close",
             pipeline=config.pipeline,
-            hint="Clear open with everything downstream of it: a task that is marked as success has done nothing.",
+            hint="Clear open with everything downstream of it.",
         )
     with (
         closing(open_session(target, config)) as writing,

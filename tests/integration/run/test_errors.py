@@ -240,3 +240,11 @@ def test_a_stop_without_a_run_says_that_there_is_nothing_to_stop(rig: Rig) -> No
     with pytest.raises(FatalError, match=re.escape("nothing to stop")):
         run.request_stop("p", rig.target)
     assert positions(rig) == before
+
+
+def test_a_close_for_which_open_has_left_nothing_says_what_leads_on(rig: Rig) -> None:
+    """As after `airflow db clean`, or where somebody marked open as success."""
+    with pytest.raises(FatalError, match=r"its XComs were removed .* Hint: Clear open with everything downstream"):
+        run.close_run(None, rig.config, rig.target, [])
+    rig.run()
+    assert rig.comparison().equal
