@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -111,9 +113,19 @@ def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
     begin(rig, _COMPUTED)
     alter = "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3), ADD h integer GENERATED ALWAYS AS (b) STORED"
     rig.write(alter)
-    with pytest.raises(FatalError, match=r"does not compute(?s:.*)ADD COLUMN \"h\".*SET EXPRESSION AS \(\(b \* 3\)\)"):
+    with pytest.raises(FatalError, match=r"ADD COLUMN \"h\".*SET EXPRESSION AS \(\(b \* 3\)\)"):
         recopied(rig)
     recopied(rig, alter).run()
+    assert_equal(rig)
+
+
+def test_a_copy_asks_for_plain_columns_before_those_that_are_computed_of_them(rig: Rig) -> None:
+    begin(rig, _COMPUTED)
+    rig.write("ALTER TABLE t ADD c integer", "ALTER TABLE t ADD h integer GENERATED ALWAYS AS (c + 1) STORED")
+    with pytest.raises(FatalError, match="lacks the column c") as told:
+        recopied(rig)
+    execute(rig.target_dsn, *re.findall(r"ALTER TABLE .*?(?=;|\.$)", str(told.value)))
+    recopied(rig).run()
     assert_equal(rig)
 
 

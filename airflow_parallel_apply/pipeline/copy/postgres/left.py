@@ -22,13 +22,23 @@ def require_nothing_left(
     for find, what, more in (
         (left_renamed, "the target has tables under the names that they had at the source before", ""),
         (left_surplus, "the target has columns that the source has renamed or dropped since", _KEEP),
-        (left_uncomputed, "the target does not compute generated columns as the source does", ""),
     ):
-        statements = find(config.log_url, session, relations, positions)
-        if statements:
-            raise ConfigurationError(
-                what,
-                op="recopy",
-                pipeline=config.pipeline,
-                hint=f"Run {'; '.join(statements)} at the target, then recopy again.{more}",
-            )
+        _refuse(config, what, find(config.log_url, session, relations, positions), more)
+
+
+def require_computed(
+    config: PipelineConfig, session: Session, relations: Sequence[Relation], positions: Sequence[Position]
+) -> None:
+    """The same, where the target has the columns that others are computed of. Errors: as above."""
+    what = "the target does not compute generated columns as the source does"
+    _refuse(config, what, left_uncomputed(config.log_url, session, relations, positions))
+
+
+def _refuse(config: PipelineConfig, what: str, statements: Sequence[str], more: str = "") -> None:
+    if statements:
+        raise ConfigurationError(
+            what,
+            op="recopy",
+            pipeline=config.pipeline,
+            hint=f"Run {'; '.join(statements)} at the target, then recopy again.{more}",
+        )

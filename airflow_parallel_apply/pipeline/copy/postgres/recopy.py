@@ -38,7 +38,7 @@ from airflow_parallel_apply.pipeline.check.postgres.missing_types import type_fi
 from airflow_parallel_apply.pipeline.check.recopied import lost_copies
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
-from airflow_parallel_apply.pipeline.copy.postgres.left import require_nothing_left
+from airflow_parallel_apply.pipeline.copy.postgres.left import require_computed, require_nothing_left
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
@@ -159,6 +159,7 @@ class Recopy:
         with self._writing.transaction("recopy") as connection:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
+        require_computed(self._config, self._writing, relations, positions)
         self._require_no_renaming(relations)
 
     def keep_runs_out(self) -> None:
