@@ -331,10 +331,9 @@ def _left(connection: Connection, relation: Relation, alteration: _Alteration, *
         names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
         hint = f"{begin}{recopying(relation, *names)}"
         if not fills.brings_rows(connection, relation):
-            hint += (
-                " Or change the target yourself so that its rows are the source's, as by the statement that the source "
-                f"ran, and {SKIPPING}, which takes it as done."
-            )
+            how = "" if _UNTOLD in alteration.what else ", as by the statement that the source ran"
+            hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
+            hint += "takes it as done."
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.owner is not None:
