@@ -8,7 +8,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol
+from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors
 from tests.support.mariadb_rig import MariaDbRig
@@ -137,6 +137,25 @@ def test_names_that_the_target_cannot_have_are_told_as_such(maria: MariaDbRig, s
     (found,) = _errors(maria)
     assert "names that end in a blank" in found.what
     assert not found.fix
+
+
+def test_a_table_that_is_too_wide_for_staging_is_refused(maria: MariaDbRig) -> None:
+    wide, too_wide = (", ".join(f"c{place} smallint" for place in range(count)) for count in (1013, 1014))
+    maria.make(
+        [
+            f"CREATE TABLE {name} (id integer PRIMARY KEY, {columns})"
+            for name, columns in (("a", wide), ("b", too_wide))
+        ],
+        [f"CREATE TABLE {name} (id int PRIMARY KEY, {columns})" for name, columns in (("a", wide), ("b", too_wide))],
+    )
+    (found,) = _errors(maria)
+    assert found.what == "public.b has 1015 columns, and staging at the target takes 1014"
+    maria.server.run("DROP TABLE b", database="test")
+    rig = maria.rig.having(tables=TablePatterns(exclude=("public.b",)))
+    rig.prepare()
+    rig.write("INSERT INTO a (id, c7) VALUES (1, 2)")
+    rig.run()
+    maria.require_equal("SELECT id, c7 FROM a")
 
 
 def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:

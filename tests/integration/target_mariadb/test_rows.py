@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, Start
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.router.plan import plan
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.variants import gated
@@ -147,6 +147,21 @@ def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
     maria.rig.write("UPDATE bag SET b = 'X' WHERE b = 'x' AND a = 2", "DELETE FROM bag WHERE b = 'X' AND a = 3")
     maria.rig.run()
     maria.require_equal("SELECT a, b, f FROM bag", at_source="SELECT a, b, f::text FROM bag")
+
+
+@pytest.mark.long
+def test_a_unique_index_that_is_in_the_way_of_rows_without_a_key_is_told(maria: MariaDbRig) -> None:
+    maria.make(
+        ["CREATE TABLE bag (a integer, b text)", "ALTER TABLE bag REPLICA IDENTITY FULL"],
+        ["CREATE TABLE bag (a int UNIQUE, b longtext CHARACTER SET utf8mb4)"],
+    )
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO bag VALUES (1, 'a')", "DELETE FROM bag", "INSERT INTO bag VALUES (1, 'c')")
+    with pytest.raises(TargetError, match="drop the table's unique indexes at the target"):
+        maria.rig.run()
+    maria.server.run("ALTER TABLE bag DROP INDEX a", database="test")
+    maria.rig.run()
+    maria.require_equal("SELECT a, b FROM bag")
 
 
 def test_rows_lie_in_databases_named_as_the_sources_schemas(maria: MariaDbRig) -> None:

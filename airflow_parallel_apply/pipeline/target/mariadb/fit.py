@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.guards import guard_findings
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import BYTES, TEXTS, Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable, find_table
 
 _finding: Final = partial(new_finding, Side.TARGET)
@@ -22,6 +23,8 @@ def misfits(session: Session, relation: Relation) -> list[Finding]:
     """Find what keeps a table from taking the rows of a definition. Errors: the driver's own."""
     if impossible := _impossible_names(session, relation):
         found = [_unnamed(relation, impossible)]
+    elif len(relation.columns) > MOST_COLUMNS:
+        found = [_wide(relation)]
     else:
         table = find_table(session, relation)
         found = [_missing(session, relation)] if table is None else [*_table_findings(session, table)]
@@ -53,6 +56,14 @@ def _unnamed(relation: Relation, names: list[str]) -> Finding:
         f"{relation.name} has names that end in a blank, or have a character above U+FFFF, as none may at the target: "
         f"{', '.join(map(repr, names))}",
         note="Rename them at the source, or exclude the table.",
+    )
+
+
+def _wide(relation: Relation) -> Finding:
+    return _finding(
+        relation.name,
+        f"{relation.name} has {len(relation.columns)} columns, and staging at the target takes {MOST_COLUMNS}",
+        note="Exclude the table.",
     )
 
 

@@ -6,7 +6,7 @@ comes and goes in one unit is found. Values are compared byte by byte, whatever 
 
 from __future__ import annotations
 
-from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.errors import Conflict, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quoted
@@ -17,13 +17,20 @@ from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 
 
 def merge_multiset(session: Session, table: TargetTable, staged: StagedTable) -> None:
-    """Apply the changes of one staging table. Errors: `TargetError`; the driver's own."""
+    """Apply the changes of one staging table. Errors: `TargetError`, `Conflict`; the driver's own."""
     staging = quoted(DATABASE, staged.staging)
     names = listed(column.name for column in table.relation.columns)
-    inserted = session.exactly(
-        f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {staging} WHERE {quoted(OPERATION)} = 'I'",
-        table=table.relation.name,
-    )
+    try:
+        inserted = session.exactly(
+            f"INSERT INTO {table.quoted} ({names}) SELECT {names} FROM {staging} WHERE {quoted(OPERATION)} = 'I'",
+            table=table.relation.name,
+        )
+    except Conflict as error:
+        error.hint = (
+            "Rows of a table without a key are inserted before others are deleted: drop the table's unique indexes at "
+            "the target, or give the source's table a key."
+        )
+        raise
     if inserted != staged.inserts:
         raise TargetError(f"{inserted} rows of {staged.inserts} were inserted", table=table.relation.name)
     if not staged.deletes:

@@ -34,6 +34,9 @@ UNSENT: Final = "pa:unsent".ljust(_LETTERS, ":")
 NUMBER: Final = "pa:number".ljust(_LETTERS, ":")
 """Numbers the rows of a table whose rows have no key."""
 
+MOST_COLUMNS: Final = 1017 - len((OPERATION, UNSENT, NUMBER))
+"""Columns of a relation for which InnoDB makes a staging table."""
+
 
 def create_staging(staging: str, table: TargetTable) -> str:
     """With the target's types and collations, without its defaults and constraints. By the key, where there is one."""
