@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, co
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step, Truncate
 
 _NULL_LITERAL: Final = "NULL"
+_BEGIN_ANEW: Final = "Drop the pipeline, and begin anew with a copy."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +66,37 @@ def fill_text(literal: str | None) -> str | None:
     return literal[1:-1].replace("''", "'") if literal.startswith("'") else literal
 
 
-def under_skipped(steps: Sequence[Step], relations: Callable[[int], Relation]) -> tuple[Step, ...]:
+def under_skipped(
+    steps: Sequence[Step],
+    relations: Callable[[int], Relation],
+    *,
+    takes_older: Callable[[Relation, Relation], bool] | None = None,
+    way_on: Callable[[Relation], str] | None = None,
+) -> tuple[Step, ...]:
     """The steps of a unit whose rows, and truncates, are those of the definitions that somebody else has brought tables
-    to. Errors of the rows: `PlanError` where nothing tells what they have in a column.
+    to. `takes_older`: whether a table takes rows of an older definition as they are, before the newer one; without it,
+    none does. `way_on`: the hint where nothing tells what a row has in a column, of a target that copies a table anew.
+    Errors of the rows: `PlanError` there.
     """
     newer = [relations(step.newer_id) for step in steps if isinstance(step, Redefine) and step.ddl is DdlPolicy.SKIP]
-    restating = _Restating(newer, relations)
+    restating = _Restating(newer, relations, takes_older, way_on)
     return tuple(restating.step(step) for step in steps) if newer else tuple(steps)
 
 
 class _Restating:
     """Restates rows under the last of `newer` that is their table's."""
 
-    def __init__(self, newer: Sequence[Relation], relations: Callable[[int], Relation]) -> None:
+    def __init__(
+        self,
+        newer: Sequence[Relation],
+        relations: Callable[[int], Relation],
+        takes_older: Callable[[Relation, Relation], bool] | None,
+        way_on: Callable[[Relation], str] | None,
+    ) -> None:
         self._newer = newer
         self._relations = relations
+        self._takes_older = takes_older
+        self._way_on = way_on
         self._forms: dict[int, _Form | None] = {}
 
     def step(self, step: Step) -> Step:
@@ -127,11 +144,13 @@ class _Restating:
         if not own:
             return None
         newer = own[-1]
+        if self._takes_older is not None and self._takes_older(older, newer):
+            return None
         origin = origin_of(older, newer)
         is_plain = origin.places == tuple(range(len(older.columns))) and older.name == newer.name
         if is_plain and [one.name for one in older.columns] == [one.name for one in newer.columns]:
             return None
-        return _Form(newer=newer, origin=origin)
+        return _Form(newer=newer, origin=origin, way_on=_BEGIN_ANEW if self._way_on is None else self._way_on(newer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +159,7 @@ class _Form:
 
     newer: Relation
     origin: Origin
+    way_on: str
 
     def of(self, seqno: int, operation: Operation, values: str, unsent: str | None) -> tuple[str, str | None]:
         """The values of a row, and its bitmap. Errors: `PlanError`."""
@@ -165,8 +185,7 @@ class _Form:
             table=self.newer.name,
             column=column,
             seqno=seqno,
-            hint="No change of the target's table by hand reaches these rows. Drop the pipeline, and begin anew with a "
-            "copy.",
+            hint=f"No change of the target's table by hand reaches these rows. {self.way_on}",
         )
 
 

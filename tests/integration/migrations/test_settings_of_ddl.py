@@ -140,7 +140,7 @@ def test_a_schema_of_the_path_that_the_target_lacks_stops_the_run_and_the_hint_l
 
 
 def test_a_schema_of_the_path_is_granted_to_the_role_that_acts(rig: Rig) -> None:
-    """Which a login becomes by default."""
+    """A role that a login becomes by default."""
     with_two_schemas(rig)
     name = rig.rows("SELECT current_database()")[0][0]
     login, acting = f"{name}_login", f"{name}_acts"

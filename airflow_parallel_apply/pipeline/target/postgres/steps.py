@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
@@ -26,6 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrit
 from airflow_parallel_apply.pipeline.target.postgres.skipping import bound
 from airflow_parallel_apply.pipeline.target.postgres.tables import hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
+from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
@@ -75,9 +77,10 @@ class Steps:
         """Errors: `PlanError` for a statement that cannot run in a transaction, or that would change a copy of a later
         moment; as `merge`, `replay`.
         """
-        rows = [step for step in steps if not isinstance(step, Merge) or step.staged.tables]
-        if not rows:
+        steps = [step for step in steps if not isinstance(step, Merge) or step.staged.tables]
+        if not steps:
             return
+        rows = under_skipped(steps, self._relations, takes_older=_takes_older, way_on=recopying)
         reinserting = Reinserting(as_replica=be_replica(self._connection, self._session), alone=self._alone)
         beside = SideWrites(
             self._connection,
@@ -170,6 +173,14 @@ def _renamed_columns(old: Relation, new: Relation) -> dict[tuple[str, str, str],
     changes = compare_definitions(old, new).changes
     pairs = [(one.old.name, one.new.name) for one in changes if one.old is not None and one.new is not None]
     return {(new.schema, new.table, after): before for before, after in pairs if before != after}
+
+
+def _takes_older(older: Relation, newer: Relation) -> bool:
+    """True where rows are written by the names of their columns, and `follow` gives them the others' values."""
+    found = compare_definitions(older, newer)
+    names = [(one.old.name, one.new and one.new.name) for one in found.changes if one.old is not None]
+    is_known = not (found.uncertain or found.unclear or found.uncomputed)
+    return older.name == newer.name and is_known and all(before == after for before, after in names)
 
 
 def _truncate(

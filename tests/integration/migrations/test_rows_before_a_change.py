@@ -1,0 +1,74 @@
+"""Rows that a transaction writes before it changes their table, where somebody has changed the target's by hand: they
+are those of a definition that the target's table has no more.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.rig import Rig, execute
+from tests.support.variants import variants
+
+CHANGES = {
+    "renamed": ("ALTER TABLE t RENAME v TO w",),
+    "dropped": ("ALTER TABLE t DROP v",),
+    "dropped, with another one": ("ALTER TABLE t DROP v, ADD w integer DEFAULT 5",),
+    "exchanged": (
+        "ALTER TABLE t RENAME v TO x",
+        "ALTER TABLE t RENAME u TO v",
+        "ALTER TABLE t RENAME x TO u",
+    ),
+    "of another table": ("ALTER TABLE t RENAME TO t2", "ALTER TABLE t2 RENAME v TO w"),
+    "filled": ("ALTER TABLE t ADD w integer DEFAULT 5",),
+    "of another type": ("ALTER TABLE t ALTER v TYPE varchar(20)",),
+}
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text, u text)")
+    rig.write("INSERT INTO t VALUES (1, 'v1', 'u1'), (2, 'v2', 'u2'), (3, 'v3', 'u3')")
+    rig.run()
+    return rig
+
+
+def change(rig: Rig, *statements: str) -> None:
+    """Rows come, change and go before the statements, and one comes behind them."""
+    name = "t2" if "t2" in "".join(statements) else "t"
+    rig.transaction(
+        "INSERT INTO t VALUES (11, 'v11', 'u11'), (12, 'v12', 'u12')",
+        "UPDATE t SET v = 'changed' WHERE id = 1",
+        "UPDATE t SET id = 20 WHERE id = 2",
+        "DELETE FROM t WHERE id IN (3, 12)",
+        *statements,
+        f"INSERT INTO {name} (id) VALUES (30)",
+    )
+    with pytest.raises(FatalError):
+        rig.run()
+
+
+@pytest.mark.parametrize("what", variants(CHANGES, seldom=["dropped", "filled", "of another type"]))
+def test_they_arrive_under_the_definition_that_the_target_has_by_now(rig: Rig, what: str) -> None:
+    change(rig, *CHANGES[what])
+    execute(rig.target_dsn, *CHANGES[what])
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    assert rig.comparison().equal
+    rig.write("UPDATE {} SET id = id + 100".format("t2" if what == "of another table" else "t"))
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_column_that_nothing_tells_their_values_of_is_copied_anew(rig: Rig) -> None:
+    again = ("ALTER TABLE t DROP v", "ALTER TABLE t ADD v text")
+    change(rig, *again)
+    execute(rig.target_dsn, *again)
+    skipping = rig.having(ddl=DdlPolicy.SKIP)
+    with pytest.raises(FatalError, match=r"wrote rows of it before that.*what they have in \w since.*recopy --table"):
+        skipping.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    skipping.run()
+    assert rig.comparison().equal
