@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from tests.contract.test_coordinate import history, rows
 from tests.support.generation import Generation
 from tests.support.queue_service import ServedQueue
+from tests.support.variants import GATED
 from tests.support.written_log import Change, append
 
 SEEDS: Final = 20
@@ -69,7 +70,7 @@ def worked(generation: Generation, checks: int, **options: Callable[[], bool]) -
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.long if seed > 0 else ()) for seed in range(SEEDS)]
+    "seed", [pytest.param(seed, marks=pytest.mark.long if seed > 0 else GATED) for seed in range(SEEDS)]
 )
 def test_what_a_target_loses_is_applied_again(make: Make, target_dsn: str, log_url: str, seed: int) -> None:
     """With truncates, epochs without rows in most channels, stops, and losses of more than is fed at once."""

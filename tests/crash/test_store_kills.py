@@ -44,7 +44,12 @@ def killed(scene: Scene, run_id: str, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", variants(FEEDING, seldom=["before its first file", "between two files", "after a stretch is held"])
+    "place",
+    variants(
+        FEEDING,
+        seldom=["before its first file", "between two files", "after a stretch is held"],
+        gated=["before a stretch is held"],
+    ),
 )
 def test_a_feeder_that_is_killed_leaves_a_run_that_ends_equal(written: Scene, place: str) -> None:
     written.start_capture("run").wait()

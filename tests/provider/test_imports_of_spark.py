@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.variants import gated
+
 SCRIPT = """
 import sys, threading
 found = []
@@ -21,6 +23,7 @@ print(found)
 """
 
 
+@gated
 def test_pyspark_is_imported_before_a_thread_that_uses_it_begins() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[('start spark', True), ('warm up spark', True)]"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from tests.provider.conftest import REPOSITORY
+from tests.support.variants import gated
 
 # What the SDK itself imports of the core, for a DAG, is there; from then on nothing more of it can be imported.
 SCRIPT = """
@@ -69,6 +70,7 @@ for defer in deferrals:
 """
 
 
+@gated
 def test_tasks_are_parsed_find_connections_and_defer_without_airflows_core() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(REPOSITORY / "dags" / "parallel_apply.py")],

@@ -18,6 +18,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.router.commands import app as router
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -88,6 +89,7 @@ def test_status_shows_every_channel_before_and_after_a_run(rig: Rig) -> None:
     assert "changes/s" in shown.output
 
 
+@gated
 def test_a_watched_status_outlasts_a_target_that_is_away(
     rig: Rig, target_server: PostgresServer, target_database: str
 ) -> None:

@@ -79,6 +79,7 @@ def tenants_at_work(rig: Rig, transactions: int, *, tenants: str = "abcdefgh") -
         rig.transaction(*statements)
 
 
+@gated
 def test_tenants_are_shards_and_their_transactions_stay_whole(rig: Rig) -> None:
     rig = by_shard(rig)
     rig.both(ORDERS, EVENTS)

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 
 class Cut(BaseException):
@@ -88,6 +88,7 @@ def test_a_partition_that_is_gone_since_its_copy_was_cut_off(rig: Rig, monkeypat
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_table_that_is_gone_since_its_copy_was_cut_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     require_green_and_equal(rig)
     change(rig, "captured")

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 _PARTED = (
     "CREATE TABLE t (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -119,7 +119,7 @@ def test_a_demand_that_a_copy_of_a_later_moment_does_not_meet_is_passed_over_alo
     assert_equal(rig)
 
 
-@pytest.mark.parametrize("is_told", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_told", [pytest.param(False, marks=GATED), pytest.param(True, marks=pytest.mark.long)])
 def test_a_wider_key_that_takes_the_name_of_the_former_one_is_followed_by_hand(rig: Rig, is_told: bool) -> None:
     """A key of integers comes to its end, and a filled column of bigints takes its place, in one transaction."""
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")

@@ -127,7 +127,8 @@ def test_tables_that_exchanged_their_schemas_are_followed_though_their_indexes_a
 
 
 @pytest.mark.parametrize(
-    "together", ["in one transaction", "one run", pytest.param("in later runs", marks=pytest.mark.long)]
+    "together",
+    ["in one transaction", pytest.param("one run", marks=GATED), pytest.param("in later runs", marks=pytest.mark.long)],
 )
 def test_an_exchange_that_is_taken_as_done_takes_no_other_one_for_done(rig: Rig, together: str) -> None:
     """The tables are alike, and so are their keys: nothing else would show it."""

@@ -33,6 +33,7 @@ from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.service import metrics
 from tests.support.queue_service import ServedQueue, ServiceProcess, until
 from tests.support.queue_wire import refusal
+from tests.support.variants import gated
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=60)
@@ -94,6 +95,7 @@ def test_a_service_that_is_told_to_stop_ends_what_it_does_and_another_goes_on(
     assert (check.returncode, report["tasks"], report["queues"], report["torn"]) == (0, 2, 2, [])
 
 
+@gated
 def test_what_cannot_be_served_is_said_and_exits_with_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

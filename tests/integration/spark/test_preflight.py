@@ -59,6 +59,7 @@ def test_workers_that_see_everything_have_no_finding_before_the_first_run_and_af
     assert worker_findings(spark_server.url, rig.config.log_url, rig.target) == ()
 
 
+@gated
 def test_workers_read_a_log_that_a_router_serves_or_it_is_told(
     rig: Rig, spark_server: ServerLease, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.contract.targets import InKafka
 from tests.support.kafka import committed
+from tests.support.variants import gated
 
 TOPIC = "feed.public.t"
 KAFKA = "airflow_parallel_apply.pipeline.target.kafka"
@@ -183,6 +184,7 @@ def test_what_was_refused_is_told_by_its_name_between_two_messages_too(
     assert refused.is_set()
 
 
+@gated
 def test_a_unit_is_waited_for_as_long_as_its_messages_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
