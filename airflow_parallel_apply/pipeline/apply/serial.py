@@ -3,7 +3,8 @@
 Mostly it is one critical transaction. A large load behind a TRUNCATE stays set-based: the rows between two statements
 are staged and merged like any unit. After DDL the target's tables are others than staging could know, so what follows
 is replayed change by change; so is a transaction that is small, or that changes the definition of a table it writes,
-or that has many unsent key changes, and so are several transactions, which dense barriers made one unit.
+or that has many unsent key changes, and so are several transactions, which dense barriers made one unit. With ddl=skip
+a transaction that renames a table is replayed, too: rows under the former name are none of a table of that name.
 
 Before the first row under a newer definition the target is brought to it, or the unit stops there.
 """
@@ -82,12 +83,13 @@ def serial_steps(
                 hint=_MAY_RUN if runs_ddl else _BY_HAND,
             )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
+    is_skipped = ddl is DdlPolicy.SKIP and any(found.operation is None for found in outline.breaks)
     in_sets = (
         not exactly
         and is_single(unit)
         and outline.row_count > _REPLAY_ROWS
         and len(outline.breaks) <= MAX_SETS
-        and not outline.tables_redefined
+        and not (outline.tables_redefined or is_skipped)
     )
     breaks = outline.breaks if in_sets else statements
     ends = _ends(unit, log) if any(found.is_ddl or found.operation is None for found in breaks) else {}

@@ -114,6 +114,18 @@ def test_a_trigger_that_a_table_is_getting_is_seen(begun: Rig, written: str, mod
     ends_equal(rig, "DROP TRIGGER g ON t")
 
 
+@pytest.mark.parametrize("written", variants(WRITES, seldom=["inserted straight", "replayed"]))
+def test_a_table_that_is_losing_its_name_meanwhile_is_told_as_such(begun: Rig, written: str) -> None:
+    begun.transaction(*WRITES[written])
+    begun.capture("r")
+    opened = begun.open("r")
+    with altering(begun, ["ALTER TABLE t RENAME TO gone"]):
+        reports = begun.apply(opened)
+    refused(partial(begun.close, opened, reports), "somebody renamed, moved or dropped it|the target has no such table")
+    refused(begun.run, "recopy --table public.t")
+    ends_equal(begun, "ALTER TABLE gone RENAME TO t")
+
+
 def test_a_trigger_that_adds_rows_behind_a_truncation_is_seen(begun: Rig) -> None:
     begun.write("TRUNCATE t")
     begun.capture("r")

@@ -61,7 +61,8 @@ _HINTS: Final = {
     "must be the owner, `parallel-apply check --ddl apply` has the command, but of what is followed no more: make the "
     "role its owner.",
     sqlstate.DUPLICATE_PREPARED_STATEMENT: RESET_HINT,
-    sqlstate.UNDEFINED_TABLE: "Create the table in the target, or exclude it from the pipeline.",
+    sqlstate.UNDEFINED_TABLE: "It was there a moment ago: somebody renamed, moved or dropped it. Undo that; or run "
+    "again, which says how to make it and copy its rows anew.",
     sqlstate.UNDEFINED_COLUMN: "Add the column to the target's table.",
     sqlstate.READ_ONLY_TRANSACTION: "Connect to the primary, not to a standby.",
     sqlstate.STATEMENT_TOO_COMPLEX: "At the target a trigger or a rule calls itself: `parallel-apply check` names "
