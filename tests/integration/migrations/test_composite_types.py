@@ -72,6 +72,18 @@ def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     assert_equal(rig)
 
 
+def test_a_table_whose_rows_are_values_is_followed_where_it_is_sent(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE pairs (n integer PRIMARY KEY)", "CREATE TABLE x (id integer PRIMARY KEY, p pairs)")
+    rig.run()
+    rig.write("INSERT INTO x VALUES (1, '(1)')")
+    rig.run()
+    more = "ALTER TABLE pairs ADD more integer"
+    rig.transaction(more, ddl(more), "INSERT INTO x VALUES (2, '(2,5)')")
+    rig.run()
+    assert_equal(rig)
+
+
 @pytest.mark.long
 def test_one_run_takes_the_word_of_somebody_who_did_it_at_the_target(rig: Rig) -> None:
     rig.write(*_AGAIN)

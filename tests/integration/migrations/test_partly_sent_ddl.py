@@ -40,6 +40,11 @@ _UNSENT = {
         "ALTER TYPE pair ADD ATTRIBUTE c integer",
         r"attributes of a composite type in public\.t .*: pair",
     ),
+    "one attribute of two": (
+        "ALTER TYPE pair DROP ATTRIBUTE a",
+        "ALTER TYPE pair DROP ATTRIBUTE b",
+        r"attributes of a composite type in public\.t .*: pair",
+    ),
     "a parent": (
         "ALTER TABLE other INHERIT parent",
         "ALTER TABLE t INHERIT parent",
@@ -52,6 +57,17 @@ _UNSENT = {
     ),
 }
 
+_RENAMED = {
+    "a type": ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "ALTER TYPE mood RENAME TO feeling"),
+    "a composite type": ("ALTER TYPE pair ADD ATTRIBUTE c integer", "ALTER TYPE pair RENAME TO couple"),
+    "a new type": (
+        "CREATE TYPE young AS ENUM ('sad'); ALTER TABLE t ADD z young",
+        "ALTER TYPE young RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TYPE young RENAME TO old",
+    ),
+    "a table": ("ALTER TABLE other RENAME TO another", "ALTER TABLE another INHERIT parent"),
+}
+
 
 @pytest.fixture
 def rig(rig: Rig) -> Rig:
@@ -59,7 +75,7 @@ def rig(rig: Rig) -> Rig:
     rig.both(
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
         "CREATE TYPE other_mood AS ENUM ('sad', 'ok')",
-        "CREATE TYPE pair AS (a integer, b integer)",
+        "CREATE TYPE pair AS (a integer, b integer, d integer)",
         "CREATE TABLE parent (id integer)",
         f"CREATE TABLE t {columns}",
         f"CREATE TABLE other {columns}",
@@ -67,7 +83,7 @@ def rig(rig: Rig) -> Rig:
     install(rig.source_dsn)
     rig.write(*(f"DROP EVENT TRIGGER parallel_apply_capture_{name}" for name in ("ddl", "rewrite")))
     rig.prepare()
-    rig.write("INSERT INTO t VALUES (1, 'sad', '(1,2)', 3, 'a', 5), (2, 'ok', NULL, 4, 'b', 6)")
+    rig.write("INSERT INTO t VALUES (1, 'sad', '(1,2,3)', 3, 'a', 5), (2, 'ok', NULL, 4, 'b', 6)")
     rig.run()
     return rig
 
@@ -85,6 +101,16 @@ def test_what_is_not_sent_stops_the_run(rig: Rig, what: str) -> None:
     rig.transaction(unsent, sent, ddl(sent), "INSERT INTO other (id) VALUES (1)")
     with pytest.raises(FatalError, match=told):
         rig.run()
+
+
+@pytest.mark.parametrize("what", variants(_RENAMED, seldom=("a composite type", "a new type", "a table")))
+def test_what_is_sent_is_followed_under_the_names_of_its_moment(rig: Rig, what: str) -> None:
+    for statement in _RENAMED[what]:
+        rig.transaction(statement, ddl(statement))
+    rig.write("INSERT INTO t (id) VALUES (3)")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
 
 
 @pytest.mark.long

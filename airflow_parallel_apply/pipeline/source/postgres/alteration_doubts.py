@@ -52,8 +52,8 @@ def alteration_doubts(
     registered tables, by oid. `horizon`: that of the registration. Errors: psycopg's own.
     """
     yield from _value_doubts(connection, slot, publication, pairs, horizon)
-    yield from _label_doubts(connection, slot, publication, pairs)
-    yield from _attribute_doubts(connection, slot, publication, pairs)
+    yield from _label_doubts(connection, slot, publication, pairs, horizon)
+    yield from _attribute_doubts(connection, slot, publication, pairs, horizon)
     yield from _young_type_doubts(connection, slot, publication, pairs, horizon)
     yield from _inheritance_doubts(connection, slot, publication, pairs, known)
 
@@ -73,10 +73,10 @@ def _value_doubts(
 
 
 def _label_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose values may print other labels of an enum than were sent, with what was registered of them."""
-    for (before, after), labels in renamed_labels(connection, slot, publication, pairs):
+    for (before, after), labels in renamed_labels(connection, slot, publication, pairs, horizon):
         what = (
             f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
         )
@@ -84,12 +84,12 @@ def _label_doubts(
 
 
 def _attribute_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose values may print other attributes of a composite type than were sent, with what was registered
     of them.
     """
-    for (before, after), types in altered_attributes(connection, slot, publication, pairs):
+    for (before, after), types in altered_attributes(connection, slot, publication, pairs, horizon):
         what = (
             f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
         )

@@ -7,45 +7,82 @@ name is in no row's text, and its type cannot change while a table has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import (
+    TYPE_NAME,
+    TYPE_WORDS,
+    SignedMessage,
+    signed_messages,
+)
 
-_ENTRIES = """
-SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, c.relname::text,
-    CASE WHEN a.attisdropped THEN 'drop' ELSE a.attname::text END
-FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
-WHERE a.attrelid = ANY (%s) AND a.attnum > 0
+_ENTRIES: Final = f"""
+SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, t.typname::text, {TYPE_NAME},
+    CASE WHEN NOT a.attisdropped THEN a.attname::text END
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.typrelid = a.attrelid
+WHERE a.attrelid = ANY (%(types)s::bigint[]::oid[]) AND a.attnum > 0
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An attribute's entry: who wrote it, the type's name now and, if it is known, then, the attribute's name; None of
+    one that is dropped.
+    """
+
+    writer: int
+    type_name: str
+    name_then: str
+    attribute: str | None
+
+
 def altered_attributes(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
-    """Yield the tables with types of other attributes than were registered, and the types. Errors: psycopg's own."""
+    """Yield the tables with types of other attributes than were registered, and the types. `horizon`: that of the
+    registration. Errors: psycopg's own.
+    """
     altered = {pair: _altered(pair) for pair in pairs}
     oids = {oid for numbers in altered.values() for oid in numbers}
     if not oids:
         return
-    entries = {
-        (oid, number): (writer, type_name, attribute)
-        for oid, number, writer, type_name, attribute in connection.execute(_ENTRIES, [list(oids)]).fetchall()
-    }
-    names = {oid: type_name for (oid, _), (_, type_name, _) in entries.items()}
+    found = connection.execute(_ENTRIES, {"types": [*oids], "horizon": horizon or 0}).fetchall()
+    entries = {(oid, number): _Entry(*entry) for oid, number, *entry in found}
+    names = {oid: entry.type_name for (oid, _), entry in entries.items()}
     messages = signed_messages(connection, slot, publication)
-    sent = {
-        place
-        for place, (writer, *named) in entries.items()
-        if writer in writers_of(message for message in messages if message.mentions("type", *named))
-    }
-    for pair, numbers in altered.items():
-        unsent = [oid for oid, some in numbers.items() if not sent.issuperset((oid, number) for number in some)]
+    for pair, types in altered.items():
+        unsent = [
+            names.get(oid, str(oid))
+            for oid, numbers in types.items()
+            if not _are_sent([entries.get((oid, number)) for number in numbers], messages)
+        ]
         if unsent:
-            yield pair, tuple(names.get(oid, str(oid)) for oid in unsent)
+            yield pair, tuple(unsent)
+
+
+def _are_sent(entries: Collection[_Entry | None], messages: Sequence[SignedMessage]) -> bool:
+    """True if each transaction that wrote some of a type's entries sent DDL that may do all of it."""
+    dropped: Counter[tuple[int, str]] = Counter()
+    for entry in entries:
+        if entry is None:
+            return False
+        if entry.attribute is None:
+            dropped[entry.writer, entry.name_then] += 1
+        elif not any(
+            entry.writer in message.writers and message.mentions(TYPE_WORDS, entry.name_then, entry.attribute)
+            for message in messages
+        ):
+            return False
+    return all(
+        sum(message.drops(type_name) for message in messages if writer in message.writers) >= count
+        for (writer, type_name), count in dropped.items()
+    )
 
 
 def _altered(pair: Pair) -> dict[int, set[int]]:

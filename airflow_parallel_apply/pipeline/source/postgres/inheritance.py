@@ -8,8 +8,9 @@ child has from its parent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
 import psycopg
@@ -54,9 +55,11 @@ def altered_inheritance(
     messages = signed_messages(connection, slot, publication)
     oids = {oid for links in changed.values() for link in links for oid in link}
     names = {oid: (schema, table) for oid, schema, table in connection.execute(_NAMES, [[*oids]]).fetchall()}
-    names |= {oid: (registered[oid].schema, registered[oid].table) for oid in oids & registered.keys()}
+    before = {oid: (registered[oid].schema, registered[oid].table) for oid in oids & registered.keys()}
+    called = {oid: {one[oid][1] for one in (before, names) if oid in one} for oid in oids}
+    names |= before
     for pair, links in changed.items():
-        untold = {link: both for link, both in links.items() if not _is_told(link, *both, pair[1], messages, names)}
+        untold = {link: both for link, both in links.items() if not _is_told(link, *both, pair[1], messages, called)}
         if untold:
             yield pair, _altered(untold, names)
 
@@ -89,14 +92,19 @@ def _is_told(
     now: int,
     table: RegisteredTable,
     messages: Sequence[SignedMessage],
-    names: Mapping[int, tuple[str, str]],
+    called: Mapping[int, Set[str]],
 ) -> bool:
-    tables = [names[oid][1] for oid in link if oid in names]
-    if now and now not in writers_of(message for message in messages if message.mentions("inherits?", *tables)):
+    """`called`: the names by which statements may call the tables."""
+    namings = [*product(*(called[oid] or {""} for oid in link))]
+
+    def telling(words: str) -> frozenset[int]:
+        return writers_of(one for one in messages if any(one.mentions(words, *naming) for naming in namings))
+
+    if now and now not in telling("inherits?"):
         return False
     if not before:
         return True
-    ends = writers_of(message for message in messages if message.mentions(r"no\s+inherit", *tables))
+    ends = telling(r"no\s+inherit")
     # What is made again writes the columns again.
     return bool(ends if now else ends.intersection(table.versions))
 

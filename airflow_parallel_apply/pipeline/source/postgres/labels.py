@@ -14,11 +14,16 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import SignedMessage, signed_messages, writers_of
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import (
+    TYPE_NAME,
+    SignedMessage,
+    signed_messages,
+    writers_of,
+)
 
 _TYPES: Final = (
-    "SELECT e.oid::bigint, t.typname::text FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type t ON t.oid = e.enumtypid "
-    "WHERE e.oid = ANY (%s::bigint[]::oid[])"
+    f"SELECT e.oid::bigint, {TYPE_NAME} FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type t ON t.oid = e.enumtypid "
+    "WHERE e.oid = ANY (%(labels)s::bigint[]::oid[])"
 )
 
 
@@ -34,16 +39,16 @@ class _Label:
 
 
 def renamed_labels(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair]
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
-    """Yield the tables with labels that were renamed since they were registered, and the names before. Errors:
-    psycopg's own.
+    """Yield the tables with labels that were renamed since they were registered, and the names before. `horizon`: that
+    of the registration. Errors: psycopg's own.
     """
     renamed = {pair: [*_renamed(pair)] for pair in pairs}
     if not any(renamed.values()):
         return
     oids = [label.oid for labels in renamed.values() for label in labels]
-    types = dict(connection.execute(_TYPES, [oids]).fetchall())
+    types = dict(connection.execute(_TYPES, {"labels": oids, "horizon": horizon or 0}).fetchall())
     messages = signed_messages(connection, slot, publication)
     for pair, labels in renamed.items():
         unsent = [label.before for label in labels if not _is_sent(label, types.get(label.oid, ""), messages)]

@@ -6,6 +6,7 @@ The server decodes its WAL again for that, so it is asked only where something i
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -29,6 +30,15 @@ from airflow_parallel_apply.pipeline.source.postgres.shape import Shape, shape_o
 
 REWRITE_PREFIX: Final = "parallel_apply.rewrite"
 _SUBTRANSACTIONS_PREFIX: Final = "parallel_apply.subtransactions"
+TYPE_WORDS: Final = "type|table"
+"""Words of DDL that alters a type, be it that of a table's rows."""
+TYPE_NAME: Final = """
+CASE
+    WHEN ((t.xmin::text::bigint - %(horizon)s::bigint) & 4294967295) < 2147483648 THEN ''
+    ELSE t.typname::text
+END
+"""
+"""A type's name for `SignedMessage.mentions`, if it cannot have had another one since a horizon."""
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
 
@@ -51,9 +61,15 @@ class SignedMessage:
 
     def mentions(self, words: str, *names: str) -> bool:
         """True if it is DDL with words, a pattern, and with all of some names: a transaction may do more than it sends.
-        Of a block that builds its statements as it runs the words tell enough.
+        A name that is not known is empty. Of a block that builds its statements as it runs the words tell enough.
         """
-        return self._has(words) and (self._builds or all(self._has(_name(name)) for name in names))
+        return self._has(words) and (self._builds or all(self._has(_name(name)) for name in names if name))
+
+    def drops(self, type_name: str) -> float:
+        """How many attributes of a type it may drop."""
+        if not self.mentions("drop", type_name):
+            return 0
+        return math.inf if self._builds else len(re.findall(r"\bdrop\b", self.ddl, re.IGNORECASE))
 
     def retypes(self, column: str, tables: Iterable[str]) -> bool:
         """True if it is DDL that may change the type of a column of a table with one of these names."""

@@ -16,7 +16,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.rewrites import Pair
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
-from airflow_parallel_apply.pipeline.source.postgres.signed_messages import signed_messages, writers_of
+from airflow_parallel_apply.pipeline.source.postgres.signed_messages import TYPE_WORDS, signed_messages, writers_of
 
 
 def altered_young_types(
@@ -36,8 +36,8 @@ def altered_young_types(
     messages = signed_messages(connection, slot, publication)
     unsent = [
         (name, relation, made_of)
-        for name, relation, made_of, writers in types
-        if not writers_of(one for one in messages if one.mentions("type", name)).issuperset(writers)
+        for name, relation, name_then, made_of, writers in types
+        if not writers_of(one for one in messages if one.mentions(TYPE_WORDS, name_then)).issuperset(writers)
     ]
     for pair in pairs:
         # A label that came to a type of before alters no other.

@@ -1,10 +1,12 @@
 -- Types of some labels and some composite types that were altered since they were made, by transactions that are not
--- older than a horizon: the name, the entry in pg_class of a composite type, the labels of an enum, and who altered it.
+-- older than a horizon: the name, the entry in pg_class of a composite type, the name again if it cannot have had another
+-- one, the labels of an enum, and who altered it.
 -- What was made with the type was written by the command that made it, and so was, and is never altered, the dependency
 -- of the type of its arrays; dropped attributes keep their entries. Transaction ids are compared as the server does it.
 SELECT
     t.typname::text,
     t.typrelid::bigint,
+    CASE WHEN t.xmin::text = d.xmin::text THEN t.typname::text ELSE '' END,
     array_agg(e.label) FILTER (WHERE e.label IS NOT NULL),
     array_agg(DISTINCT e.writer) FILTER (WHERE e.is_altered)
 FROM pg_catalog.pg_type t
@@ -30,6 +32,6 @@ CROSS JOIN LATERAL (
 ) AS e
 WHERE t.typrelid = ANY (%(relations)s::oid[])
     OR t.oid IN (SELECT l.enumtypid FROM pg_catalog.pg_enum l WHERE l.oid = ANY (%(labels)s::oid[]))
-GROUP BY t.oid, t.typname, t.typrelid
+GROUP BY t.oid, t.typname, t.typrelid, t.xmin::text, d.xmin::text
 HAVING bool_or(e.is_altered)
 ORDER BY t.typname
