@@ -153,6 +153,28 @@ def test_a_privilege_that_the_target_took_back_is_named(rig: Rig, target_server:
         execute(rig.target_dsn, "DROP OWNED BY applier", "DROP ROLE applier")
 
 
+def test_a_function_that_the_source_took_back_is_granted(rig: Rig) -> None:
+    function = "FUNCTION pg_logical_emit_message(boolean, text, text, boolean)"
+    parts = psycopg.conninfo.conninfo_to_dict(rig.source_dsn)
+    role = f"{parts['dbname']}_reader"
+    dsn = psycopg.conninfo.make_conninfo(**{**parts, "user": role, "password": "secret"})
+    rig.write(
+        f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'secret'",
+        f"GRANT {parts['user']} TO {role}",
+        f"REVOKE EXECUTE ON {function} FROM PUBLIC, CURRENT_USER",
+        "ALTER TABLE t SET (fillfactor = 50)",
+    )
+    reader = replace(rig, source_dsn=dsn)
+    try:
+        with pytest.raises(ConfigurationError, match="permission denied for function") as denied:
+            reader.run()
+        (grant,) = re.findall(r"Run (GRANT .*?) at the source", str(denied.value))
+        rig.write(grant)
+        goes_on(reader)
+    finally:
+        rig.write(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 def test_a_slot_that_is_gone_is_refused_since_changes_are_missing(rig: Rig) -> None:
     execute(rig.source_dsn, "SELECT pg_drop_replication_slot('parallel_apply_p')")
     refused(rig, SourceError, "slot parallel_apply_p", "changes are missing")

@@ -109,7 +109,7 @@ def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterat
         yield _finding(
             server["closed_function"],
             f"user {role} may not write logical messages: WAL that holds nothing of the pipeline is kept longer, and a "
-            "partition that is truncated alone, or a table that is renamed, stops the run",
+            "partition that is truncated alone, or a table that is altered or renamed, may stop the run",
             f"GRANT EXECUTE ON FUNCTION {server['closed_function']} TO {quoted(role)}",
             severity=Severity.WARNING,
             note="As a superuser.",
