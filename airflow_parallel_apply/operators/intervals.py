@@ -13,6 +13,7 @@ from croniter import croniter  # type: ignore[import-untyped]
 from airflow_parallel_apply.pipeline.model.interval import Interval
 
 _TICK = timedelta(microseconds=1)
+_Zone = pendulum.Timezone | pendulum.FixedTimezone
 
 
 def interval_before(interval: Interval, timetable: object, *, holding: datetime | None = None) -> Interval:
@@ -22,10 +23,8 @@ def interval_before(interval: Interval, timetable: object, *, holding: datetime 
     time = interval.start - _TICK if holding is None else holding
     match timetable:
         case CronDataIntervalTimetable(expression=expression, timezone=timezone):
-            local = pendulum.instance(time).in_timezone(timezone).naive() + _TICK
-            start: datetime = croniter(expression, local).get_prev(datetime)
-            end: datetime = croniter(expression, start).get_next(datetime)
-            return Interval(start=_in_utc(start, timezone), end=_in_utc(end, timezone))
+            start = _beside(time + _TICK, expression, timezone, "get_prev")
+            return Interval(start=start, end=_beside(start, expression, timezone, "get_next"))
         case DeltaDataIntervalTimetable(delta=delta) if not isinstance(delta, timedelta):
             end = interval.start
             while (start := end - delta) > time:
@@ -36,5 +35,20 @@ def interval_before(interval: Interval, timetable: object, *, holding: datetime 
     return Interval(start=start, end=start + length)
 
 
-def _in_utc(naive: datetime, timezone: str | pendulum.Timezone | pendulum.FixedTimezone) -> datetime:
-    return pendulum.instance(naive, tz=timezone).in_timezone("UTC")
+def _beside(time: datetime, expression: str, timezone: str | _Zone, step: str) -> datetime:
+    """The tick before or behind a time, as the scheduler finds it: through the hour that clocks show twice, or not at
+    all, only what ticks at every hour ticks on.
+    """
+    zone = pendulum.timezone(timezone) if isinstance(timezone, str) else timezone
+    naive = pendulum.instance(time).in_timezone(zone).naive()
+    cron = croniter(expression, naive)
+    while True:
+        local = getattr(cron, step)(datetime)
+        found: datetime = (
+            time + (local - naive)
+            if cron.expanded[1] == ["*"]
+            else pendulum.instance(zone.convert(local.replace(fold=1))).in_timezone("UTC")
+        )
+        # What was to tick in an hour that was left out ticks behind it.
+        if (found < time) == (step == "get_prev"):
+            return found

@@ -248,6 +248,28 @@ def test_the_interval_named_is_one_that_airflow_makes_and_holds_the_first_missin
             assert backfilled.data_interval.start == interval.start
 
 
+@pytest.mark.parametrize(
+    ("expression", "timezone", "since"),
+    [
+        ("*/15 * * * *", "America/New_York", "2026-10-31"),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-27"),
+        ("0 2 * * *", "Europe/Berlin", "2026-10-23"),
+        ("0 */3 * * *", "Europe/Berlin", "2026-03-28"),
+    ],
+)
+def test_the_interval_before_is_airflow_s_where_clocks_change(expression: str, timezone: str, since: str) -> None:
+    timetable = CronDataIntervalTimetable(expression, timezone=timezone)
+    theirs = coerce_to_core_timetable(timetable)
+    restriction = TimeRestriction(pendulum.instance(datetime.fromisoformat(since)), None, catchup=True)
+    first = theirs.next_dagrun_info(last_automated_data_interval=None, restriction=restriction).data_interval
+    interval = first
+    while interval.start < first.start + timedelta(days=4):
+        later = theirs.next_dagrun_info(last_automated_data_interval=interval, restriction=restriction).data_interval
+        before = interval_before(Interval(start=later.start, end=later.end), timetable)
+        assert (before.start, before.end) == (interval.start, interval.end)
+        interval = later
+
+
 def test_an_empty_interval_is_none() -> None:
     assert interval_of(EIGHT, EIGHT) is None
     assert interval_of(None, None) is None
