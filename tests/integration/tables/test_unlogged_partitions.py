@@ -86,7 +86,7 @@ def test_a_new_one_that_lost_its_rows_while_it_was_unlogged_stops_the_run(rig: R
         "ALTER TABLE t_1 SET UNLOGGED", emptied, "ALTER TABLE t_1 SET LOGGED",
     )  # fmt: skip
     execute(rig.target_dsn, "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (100) TO (200)")
-    with pytest.raises(FatalError, match=r"public\.t_1 has lost rows(?s:.*)recopy"):
+    with pytest.raises(FatalError, match=r"public\.t_1 may have lost rows(?s:.*)recopy"):
         rig.run()
     recopy(rig)
     ends_equal(rig)

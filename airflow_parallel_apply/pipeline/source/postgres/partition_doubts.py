@@ -48,7 +48,7 @@ def partition_doubts(
                 for part in _attached(after, attached)
                 if _has_rows(connection, part)
             ),
-            *(f"{part.name} has lost rows" for part in after.partitions if part.oid in emptied - truncated),
+            *(f"{part.name} may have lost rows" for part in after.partitions if part.oid in emptied - truncated),
             *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
             *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
             *(f"{part.name} is unlogged" for part in after.partitions if part.is_unlogged),
