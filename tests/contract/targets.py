@@ -246,6 +246,9 @@ class _OneTable:
 
     all_names = names
 
+    def definitions(self) -> tuple[Relation, ...]:
+        return (T,)
+
 
 TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {
     "delta": lambda request: InDelta(request.getfixturevalue("tmp_path")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -27,6 +27,10 @@ class Relations(Protocol):
         """The former names of these tables, too."""
         ...
 
+    def definitions(self) -> Sequence[Relation]:
+        """All, the oldest first."""
+        ...
+
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         """When the transactions in (after_seqno, last_seqno] committed."""
         ...
@@ -48,6 +52,9 @@ class LogRelations:
 
     def all_names(self) -> Collection[tuple[str, str]]:
         return {(relation.schema, relation.table) for relation in self._state().relations}
+
+    def definitions(self) -> Sequence[Relation]:
+        return self._state().relations
 
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         return CommitTimes.of_log(self._log(), after_seqno, last_seqno)

@@ -40,6 +40,9 @@ class Known:
     def all_names(self) -> frozenset[tuple[str, str]]:
         return frozenset((relation.schema, relation.table) for relation in self._relations.values())
 
+    def definitions(self) -> tuple[Relation, ...]:
+        return tuple(self._relations.values())
+
 
 class Scene:
     """One pipeline, its target, and what a lane and a Spark task would do with it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ JOIN pg_catalog.pg_class c ON c.oid = part.relid AND c.oid <> t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 """
 _TODAY: Final = """
-SELECT n.nspname || '.' || c.relname
+SELECT lost.oid::bigint, n.nspname || '.' || c.relname
 FROM unnest(%s::oid[]) AS lost (oid)
 JOIN pg_catalog.pg_class c ON c.oid = coalesce(pg_catalog.pg_partition_root(lost.oid), lost.oid)
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -206,24 +206,28 @@ class Recopying:
             )
         return tuple(there[name][0] for name in named)
 
-    def _require_lost(self, gone: Sequence[str], named: Sequence[str], published: Collection[str]) -> None:
+    def _require_lost(self, gone: Sequence[str], named: Sequence[str], published: Set[str]) -> None:
         """Require that these, which are no tables that can be followed, are names of lost copies, and that what became
         of their tables is copied, too, if it is followed.
         """
         lost = {f"{one.schema}.{one.table}": one.oid for one in self._lost()}
+        log = self._mine.log()
+        logged = {relation.name: relation.oid for relation in log.state().relations} if log is not None else {}
+        oids = {name: oid for name in gone if (oid := lost.get(name) or logged.get(name)) is not None}
+        today = dict(self._session.catalog().execute(_TODAY, [[*oids.values()]]).fetchall())
+        left = {name: today[oid] for name, oid in oids.items() if today.get(oid) in published - {*named}}
+        if left:
+            parts = sorted({*left.values()})
+            raise self._wrong(
+                f"what was {listed([*left])} is part of {listed(parts)} now, under another name or as a partition",
+                f"Copy it with that: {table_options([*named, *parts])}.",
+            )
         missing = [name for name in gone if lost.get(name) is None]
         if missing:
             raise self._wrong(
                 f"the source {self._session.place} has no table {listed(missing)} that can be followed",
                 "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
                 "it out with an exclude pattern.",
-            )
-        rows = self._session.catalog().execute(_TODAY, [[lost[name] for name in gone]]).fetchall()
-        left = sorted({today for (today,) in rows if today in published and today not in named})
-        if left:
-            raise self._wrong(
-                f"what was {listed(gone)} is part of {listed(left)} now, under another name or as a partition",
-                f"Copy it with that: {table_options([*named, *left])}.",
             )
 
     def _require_own_names(self, tables: Sequence[SourceTable], relations: Sequence[Relation]) -> None:

@@ -35,10 +35,10 @@ class PostgresConnector:
     def open(
         self, endpoint: Endpoint, pipeline: str, *, relations: Relations, ledger: Callable[[], str] | None = None
     ) -> Target:
-        return PostgresTarget(_session(endpoint, pipeline), relations=relations, ledger=ledger)
+        return PostgresTarget(_session(endpoint, pipeline, relations), relations=relations, ledger=ledger)
 
     def open_with_ledger(self, endpoint: Endpoint, pipeline: str, *, relations: Relations) -> tuple[Target, Ledger]:
-        session = _session(endpoint, pipeline)
+        session = _session(endpoint, pipeline, relations)
         return PostgresTarget(session, relations=relations), PostgresLedger(session)
 
     def takes_changes(self, endpoint: Endpoint) -> bool:  # noqa: ARG002  # net changes are all that a table needs
@@ -95,5 +95,5 @@ def _claim(unit: Unit) -> Claim | None:
     )
 
 
-def _session(endpoint: Endpoint, pipeline: str) -> Session:
-    return Session(endpoint.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)
+def _session(endpoint: Endpoint, pipeline: str, relations: Relations) -> Session:
+    return Session(endpoint.url, pipeline=pipeline, schema=DEFAULT_SCHEMA, definitions=relations.definitions)

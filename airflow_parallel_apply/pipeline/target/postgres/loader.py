@@ -64,6 +64,7 @@ class _Attempt:
             schema=loader.schema,
             name=holder_session(loader.pipeline, loader.channel, loader.token, group=loader.group),
             synchronous_commit="off",
+            definitions=lambda: loader.relations,
         )
         self._applying: Applying | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,11 +16,15 @@ from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_c
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
+from airflow_parallel_apply.pipeline.target.postgres.table_names import (
+    Name,
+    existing,
+    renaming_one,
+    renaming_statements,
+)
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import was_told
 from airflow_parallel_apply.postgres.filled import filled
 
-Name = tuple[str, str]
-_ASIDE = "parallel_apply_renaming_{}"
 _IN_THE_WAY = "_in_the_way"
 _LETTERS = 40
 _TRIES = 100
@@ -48,9 +51,9 @@ def rename(
         return True
     old, new = [before for before, _ in renaming.pairs], [after for _, after in renaming.pairs]
     if end_offset is not None and newer_copies(connection, session, end_offset).keys() & {".".join(one) for one in old}:
-        return bool(_existing(connection, [(newer.schema, newer.table)]))
+        return bool(existing(connection, [(newer.schema, newer.table)]))
     left, taken = set(old) - set(new), set(new) - set(old)
-    there = _existing(connection, {*old, *new})
+    there = existing(connection, {*old, *new})
     if left and taken <= there and not left & there:
         return True
     if {*new} <= there and was_told(connection, session, renaming.pairs):
@@ -88,57 +91,11 @@ def _is_exchanged(connection: Connection, session: Session, older: Relation, new
     return None if under_new is under_old or None in (under_new, under_old) else under_new
 
 
-def renaming_statements(renaming: Renaming) -> list[sql.Composed]:
-    """The statements that rename tables: through names that are free, where some are exchanged. A table that changes
-    its schema waits in one of its own, since its indexes move with it and may bear the names of another one's.
-    """
-    names = {name for pair in renaming.pairs for name in pair}
-    if len(names) == 2 * len(renaming.pairs):
-        return [statement for old, new in renaming.pairs for statement in _rename(old, new)]
-    aside = [
-        (old[0], _ASIDE.format(number)) if old[0] == new[0] else (_ASIDE.format(number), old[1])
-        for number, (old, new) in enumerate(renaming.pairs)
-    ]
-    return [
-        *(one for (old, _), free in zip(renaming.pairs, aside, strict=True) for one in _rename(old, free)),
-        *(one for (_, new), free in zip(renaming.pairs, aside, strict=True) for one in _rename(free, new)),
-        *(
-            sql.SQL("DROP SCHEMA {}").format(sql.Identifier(free[0]))
-            for (old, _), free in zip(renaming.pairs, aside, strict=True)
-            if free[0] != old[0]
-        ),
-    ]
-
-
-def _rename(old: Name, new: Name) -> list[sql.Composed]:
-    statements = []
-    if old[1] != new[1]:
-        statements.append(sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(*old), sql.Identifier(new[1])))
-    if old[0] != new[0]:
-        statements.append(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(new[0])))
-        statements.append(
-            sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(sql.Identifier(old[0], new[1]), sql.Identifier(new[0]))
-        )
-    return statements
-
-
-def _existing(connection: Connection, names: Iterable[Name]) -> set[Name]:
-    wanted = list(names)
-    rows = connection.execute(
-        "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
-        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-        "JOIN unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema, name) "
-        "ON w.schema = n.nspname AND w.name = c.relname WHERE c.relkind IN ('r', 'p')",
-        {"schemas": [schema for schema, _ in wanted], "tables": [table for _, table in wanted]},
-    ).fetchall()
-    return {(str(schema), str(table)) for schema, table in rows}
-
-
 def _free_name(connection: Connection, name: Name) -> Name:
     """For a table that is in the way."""
     schema, table = name
     candidates = [(schema, f"{table[:_LETTERS]}{_IN_THE_WAY}{number or ''}") for number in range(_TRIES)]
-    taken = _existing(connection, candidates)
+    taken = existing(connection, candidates)
     return next((one for one in candidates if one not in taken), candidates[0])
 
 
@@ -162,7 +119,7 @@ def _left(
         # Of what is there: another one that has its name now is to be made.
         there = tuple(pair for pair in renaming.pairs if pair[0] not in missing)
         renaming = replace(renaming, pairs=there or renaming.pairs)
-    aside = [_rename(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
+    aside = [renaming_one(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
     text = "; ".join(statement.as_string(connection) for statement in (*aside, *renaming_statements(renaming)))
     others = ", ".join(".".join(name) for name in sorted(in_the_way))
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.enum_labels import name_lab
 from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
 from airflow_parallel_apply.pipeline.target.postgres.lacking_partition import name_partition
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.other_names import Definitions, name_other_name
 from airflow_parallel_apply.pipeline.target.postgres.required_columns import name_required
 from airflow_parallel_apply.pipeline.target.postgres.rights import name_grant
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -47,12 +48,14 @@ class Session:
         schema: str,
         synchronous_commit: str | None = None,
         name: str | None = None,
+        definitions: Definitions = tuple,
     ) -> None:
         self.pipeline = pipeline
         self.schema = schema
         self._dsn = dsn
         self._synchronous_commit = synchronous_commit
         self._name = name or idle_session(pipeline)
+        self._definitions = definitions
         self._connection: Connection | None = None
         self.former_columns: dict[tuple[str, str, str], str] = {}
         """See `FormerColumns`: of all definitions that were followed here."""
@@ -122,6 +125,7 @@ class Session:
             name_partition,
             name_constraint,
             name_encoding,
+            partial(name_other_name, definitions=self._definitions),
         ):
             with suppress(psycopg.Error):
                 complete(connection, error, cause)

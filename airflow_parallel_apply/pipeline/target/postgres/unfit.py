@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 _LETTERS: Final = 50
 
 
+class MissingTable(TargetError):
+    """The target has no table of a definition's name. See `name_other_name`, too."""
+
+    def __init__(self, relation: Relation, server_version: int) -> None:
+        super().__init__(
+            "the target has no such table",
+            table=relation.name,
+            hint=f"Run {creation(relation, server_version)} at the target, or exclude it from the pipeline. If it was "
+            f"renamed there, give it this name back instead; if it was there before and is gone, {_recopy(relation)}",
+        )
+        self.relation = relation
+
+
 def creation(relation: Relation, server_version: int) -> str:
     """The CREATE TABLE with all columns and the key of a definition."""
     columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
@@ -72,12 +85,7 @@ def require_fit(
             f"{_recopy(relation)} Or give this name to the table there that has the rows.",
         )
     if table is None:
-        raise TargetError(
-            "the target has no such table",
-            table=relation.name,
-            hint=f"Run {creation(relation, server_version)} at the target, or exclude it from the pipeline. If it was "
-            f"there before, {_recopy(relation)}",
-        )
+        raise MissingTable(relation, server_version)
     types = {column.name: column.type_name for column in relation.columns}
     for name in table.missing_columns:
         add = replacing(relation, name, types[name], server_version, is_there=False)

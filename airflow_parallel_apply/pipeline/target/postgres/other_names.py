@@ -1,0 +1,92 @@
+"""Tables that the target lacks by the name that rows have, and has by another one that the log knows them by.
+
+Somebody renamed the target's table before the rows of its former name were applied, or not in time for those of its new
+one. A table that is made for these rows would keep them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.target.postgres.table_names import existing, renaming_one
+from airflow_parallel_apply.pipeline.target.postgres.unfit import MissingTable, creation
+
+Definitions = Callable[[], Sequence[Relation]]
+"""All that the log has, the oldest first."""
+_MISSING: Final = re.compile(r'relation "(.+)" does not exist')
+
+
+def name_other_name(
+    connection: psycopg.Connection[Any],
+    error: ParallelApplyError,
+    cause: BaseException | None,
+    definitions: Definitions,
+) -> None:
+    """Give an error of a table that is missing the way on, after the rollback, where the log has the table by other
+    names, too. Errors: psycopg's own.
+    """
+    relation = _missing(error, cause, definitions)
+    if relation is None or relation.oid is None:
+        return
+    logged = definitions()
+    own = [one for one in logged if one.oid == relation.oid]
+    name = relation.schema, relation.table
+    names = [*dict.fromkeys((one.schema, one.table) for one in reversed(own) if one.name != relation.name)]
+    if not names:
+        return
+    last = {one.oid: (one.schema, one.table) for one in logged}
+    there = existing(connection, {name, *names, *last.values()})
+    if name in there:
+        return
+    # Another one's that had this name, unless that one has its new name already.
+    others = {
+        (one.schema, one.table)
+        for one in logged
+        if one.oid != relation.oid and not (last[one.oid] in there and last[one.oid] != (one.schema, one.table))
+    }
+    found = next((one for one in names if one in there and one not in others), None)
+    if found is not None:
+        text = "; ".join(statement.as_string(connection) for statement in renaming_one(found, name))
+        error.hint = f"It is there as {'.'.join(found)}: give it the name that these rows have ({text}), then run "
+        # A run that is refused in the middle of a transaction goes back to its beginning.
+        is_within = any(
+            (one.schema, one.table) == found
+            and one.relation_id > relation.relation_id
+            and (one.first_seqno or 0) <= (error.seqno or NO_SEQNO)
+            for one in own
+        )
+        error.hint += (
+            "once with ddl=apply, which renames it between rows of the same transaction."
+            if is_within
+            else "again: a rename that comes later is followed, or told, in its turn."
+        )
+    elif last[relation.oid] not in {name, *there}:
+        newest = own[-1]
+        error.hint = (
+            f"The source calls it {newest.name} now: run {creation(newest, connection.info.server_version)} at the "
+            f"target, then `parallel-apply recopy {table_options([newest.name])}`; then run again."
+        )
+    elif last[relation.oid] != name:
+        error.hint = (
+            f"The source calls it {'.'.join(last[relation.oid])} now, which another table is called at the target: "
+            "restore it there, or drop the pipeline and begin anew with a copy."
+        )
+
+
+def _missing(error: ParallelApplyError, cause: BaseException | None, definitions: Definitions) -> Relation | None:
+    """The definition of what is missing."""
+    if isinstance(error, MissingTable):
+        return error.relation
+    if not isinstance(cause, psycopg.errors.UndefinedTable):
+        return None
+    found = _MISSING.search(cause.diag.message_primary or "")
+    if found is None:
+        return None
+    return next((one for one in definitions() if found[1] in (one.name, one.table)), None)

@@ -1,0 +1,63 @@
+"""Names of the target's tables: those that are there, and the statements that change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.model.change import Renaming
+
+Name = tuple[str, str]
+"""Schema and table."""
+_ASIDE: Final = "parallel_apply_renaming_{}"
+
+
+def renaming_statements(renaming: Renaming) -> list[sql.Composed]:
+    """The statements that rename tables: through names that are free, where some are exchanged. A table that changes
+    its schema waits in one of its own, since its indexes move with it and may bear the names of another one's.
+    """
+    names = {name for pair in renaming.pairs for name in pair}
+    if len(names) == 2 * len(renaming.pairs):
+        return [statement for old, new in renaming.pairs for statement in renaming_one(old, new)]
+    aside = [
+        (old[0], _ASIDE.format(number)) if old[0] == new[0] else (_ASIDE.format(number), old[1])
+        for number, (old, new) in enumerate(renaming.pairs)
+    ]
+    return [
+        *(one for (old, _), free in zip(renaming.pairs, aside, strict=True) for one in renaming_one(old, free)),
+        *(one for (_, new), free in zip(renaming.pairs, aside, strict=True) for one in renaming_one(free, new)),
+        *(
+            sql.SQL("DROP SCHEMA {}").format(sql.Identifier(free[0]))
+            for (old, _), free in zip(renaming.pairs, aside, strict=True)
+            if free[0] != old[0]
+        ),
+    ]
+
+
+def renaming_one(old: Name, new: Name) -> list[sql.Composed]:
+    """The statements that rename a table, into a schema that may have to be made."""
+    statements = []
+    if old[1] != new[1]:
+        statements.append(sql.SQL("ALTER TABLE {} RENAME TO {}").format(sql.Identifier(*old), sql.Identifier(new[1])))
+    if old[0] != new[0]:
+        statements.append(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(new[0])))
+        statements.append(
+            sql.SQL("ALTER TABLE {} SET SCHEMA {}").format(sql.Identifier(old[0], new[1]), sql.Identifier(new[0]))
+        )
+    return statements
+
+
+def existing(connection: psycopg.Connection[Any], names: Iterable[Name]) -> set[Name]:
+    """The names that tables have. Errors: psycopg's own."""
+    wanted = list(names)
+    rows = connection.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "JOIN unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema, name) "
+        "ON w.schema = n.nspname AND w.name = c.relname WHERE c.relkind IN ('r', 'p')",
+        {"schemas": [schema for schema, _ in wanted], "tables": [table for _, table in wanted]},
+    ).fetchall()
+    return {(str(schema), str(table)) for schema, table in rows}
