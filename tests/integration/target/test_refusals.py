@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -16,7 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEM
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.refusals import REFUSALS, SECRET
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED, variants
+from tests.support.variants import GATED, gated, variants
 
 
 @pytest.fixture
@@ -162,5 +163,19 @@ def test_a_character_that_the_targets_encoding_lacks_is_told_as_one(rig: Rig, en
         other.write("INSERT INTO t VALUES (1, 'é'), (2, '€€')")
         with pytest.raises(FatalError, match=says):
             other.run()
+    finally:
+        execute(rig.target_dsn, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@gated
+def test_an_encoding_that_stores_a_character_as_another_one_is_refused(rig: Rig) -> None:
+    """The server converts U+00A6 into EUC_JP and back as U+FFE4."""
+    name = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["dbname"] + "_other"
+    execute(rig.target_dsn, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'EUC_JP' LOCALE 'C'")
+    try:
+        other = replace(rig, target_dsn=psycopg.conninfo.make_conninfo(rig.target_dsn, dbname=name))
+        other.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        with pytest.raises(FatalError, match=r"EUC_JP, which stores a broken bar .* Hint: Use .* encoding UTF8"):
+            other.prepare()
     finally:
         execute(rig.target_dsn, f"DROP DATABASE {name} WITH (FORCE)")

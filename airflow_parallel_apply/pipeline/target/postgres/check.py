@@ -55,6 +55,10 @@ NEWEST_VERSION: Final = 18
 _VERSIONS: Final = 10_000
 """Between one major version and the next, in `server_version_num`."""
 
+_LACKS: Final = "may lack characters of the source's"
+_MERGED: Final = {"EUC_JP": "stores a broken bar (U+00A6) as a fullwidth one (U+FFE4)"}
+"""Encodings in which the server stores a character as another one, without an error."""
+
 _finding: Final = partial(new_finding, Side.TARGET)
 
 _STOPS: Final = "A run stops at the first value that would not have the same text."
@@ -170,10 +174,11 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
         newest=NEWEST_VERSION,
     )
     if server["encoding"] != "UTF8":
+        merged = _MERGED.get(server["encoding"])
         yield _finding(
             "encoding",
-            f"the database has the encoding {server['encoding']}, which may lack characters of the source's",
-            severity=Severity.WARNING,
+            f"the database has the encoding {server['encoding']}, which {merged or _LACKS}",
+            severity=Severity.ERROR if merged else Severity.WARNING,
             note="Use a database with the encoding UTF8.",
         )
     if server["has_schema"] and not server["can_use_schema"]:
