@@ -6,34 +6,32 @@ What the target has already is skipped, be it by a DDL message or by hand, so th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres import fills
+from airflow_parallel_apply.pipeline.target.postgres.alterations import UNTOLD, Alteration, freed, left
 from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.inherited import heirs
-from airflow_parallel_apply.pipeline.target.postgres.lacking_types import lacking_hint, lacks_type
+from airflow_parallel_apply.pipeline.target.postgres.lacking_types import lacks_type
 from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_key
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
 from airflow_parallel_apply.pipeline.target.postgres.rename_columns import left_by_computed, rename_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
-from airflow_parallel_apply.pipeline.target.postgres.untold import recopying, unclear, untold
+from airflow_parallel_apply.pipeline.target.postgres.untold import unclear, untold
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
 
 _RECOMPUTED: Final = "is computed otherwise"
-_UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
 _UNLIKE: Final = (
     psycopg.errors.DatatypeMismatch,
     psycopg.errors.UndefinedColumn,
@@ -43,22 +41,6 @@ _UNLIKE: Final = (
 """The target lacks what a type or an expression needs."""
 _IN_THE_WAY: Final = (psycopg.errors.DependentObjectsStillExist, psycopg.errors.FeatureNotSupported)
 """Something at the target uses the column: a view, a generated column, a key."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Alteration:
-    """The alteration of one column, in words for people and in SQL for the server."""
-
-    column: str
-    what: str
-    statements: tuple[sql.Composed, ...]
-    is_certain: bool = True
-    type_name: str | None = None
-    """The type that the statements name."""
-    former_type: str | None = None
-    """The type that the column has, where that is what changes."""
-    owner: tuple[str, str] | None = None
-    """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
 
 
 def follow(
@@ -127,18 +109,19 @@ def uncomputed_since(connection: Connection, session: Session, old: Relation, ne
     return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
-def _alter(connection: Connection, relation: Relation, alteration: _Alteration, ddl: DdlPolicy) -> None:
+def _alter(connection: Connection, relation: Relation, alteration: Alteration, ddl: DdlPolicy) -> None:
+    alteration = freed(connection, relation, alteration)
     is_ours = alteration.is_certain and alteration.owner is None
     if ddl is not DdlPolicy.APPLY or not is_ours or lacks_type(connection, alteration.type_name):
-        raise _left(connection, relation, alteration)
+        raise left(connection, relation, alteration)
     try:
         with connection.transaction():
             for statement in alteration.statements:
                 connection.execute(statement)
     except _UNLIKE as error:
-        raise _left(connection, relation, alteration) from error
+        raise left(connection, relation, alteration) from error
     except _IN_THE_WAY as error:
-        raise _left(connection, relation, alteration, users=error.diag.message_detail or str(error)) from error
+        raise left(connection, relation, alteration, users=error.diag.message_detail or str(error)) from error
 
 
 def _has(columns: Columns, column: Column) -> bool:
@@ -154,8 +137,8 @@ def _require_values(
     what = f"was added as {column.type_name}"
     if column.fill is None:
         if ddl is not DdlPolicy.SKIP and fills.has_rows(connection, relation):
-            what += _UNTOLD
-            raise _left(connection, relation, _Alteration(column.name, what, (), is_certain=False))
+            what += UNTOLD
+            raise left(connection, relation, Alteration(column.name, what, (), is_certain=False))
         return
     if not is_first or (column.fill == "NULL" and found.is_required):
         # NULL may stand for what no row holds any more.
@@ -166,8 +149,8 @@ def _require_values(
     what += f" and holds {column.fill} in older rows"
     retype = fills.retyping_to_fill(connection, relation, column, found.type_name)
     if retype is not None:
-        raise _left(connection, relation, _Alteration(column.name, what, (retype,)))
-    alteration = _Alteration(column.name, what, (statement,))
+        raise left(connection, relation, freed(connection, relation, Alteration(column.name, what, (retype,))))
+    alteration = Alteration(column.name, what, (statement,))
     if ddl is DdlPolicy.APPLY:
         _alter(connection, relation, alteration, ddl)
     elif ddl is DdlPolicy.SKIP:
@@ -175,7 +158,7 @@ def _require_values(
     else:
         connection.execute(sql.SQL("{} AND {}").format(statement, fills.BROUGHT))
     if fills.filling(connection, relation, column, found.type_name) is not None:
-        raise _left(connection, relation, alteration)
+        raise left(connection, relation, alteration)
 
 
 def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns, *, is_trusted: bool) -> bool:
@@ -194,7 +177,7 @@ def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns
 
 def _alteration(
     connection: Connection, relation: Relation, columns: Columns, change: ColumnChange, *, is_emptied: bool
-) -> _Alteration | None:
+) -> Alteration | None:
     """None where the target has it already, or has chosen a type of its own."""
     old, new = change.old, change.new
     if old is None:
@@ -216,15 +199,15 @@ def _alteration(
     return replace(alteration, statements=(*drops, *alteration.statements), owner=found.owner)
 
 
-def _dropping(relation: Relation, name: str, found: FoundColumn) -> _Alteration:
+def _dropping(relation: Relation, name: str, found: FoundColumn) -> Alteration:
     """Children keep the column as their own until their definitions come: at the source they may have kept it."""
     if found.owner is not None and name in {column.name for column in relation.columns}:
         # It may be the one that was added since, with its table above.
-        return _Alteration(name, "was dropped and added again", (), is_certain=False, owner=found.owner)
+        return Alteration(name, "was dropped and added again", (), is_certain=False, owner=found.owner)
     is_own = found.owner is None and not found.is_partitioned
     table = sql.SQL("ALTER TABLE ONLY {} ").format(sql.Identifier(relation.schema, relation.table))
     drop = (table if is_own else _altering(relation, found)) + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name))
-    return _Alteration(name, "was dropped", (drop,), owner=found.owner)
+    return Alteration(name, "was dropped", (drop,), owner=found.owner)
 
 
 def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
@@ -233,7 +216,7 @@ def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Compo
     return sql.SQL("ALTER TABLE {} ").format(sql.Identifier(*(owner or (relation.schema, relation.table))))
 
 
-def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: Column) -> _Alteration | None:
+def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: Column) -> Alteration | None:
     what, statements, is_certain = [], [], True
     if old.name != new.name and old.name in columns:
         what.append(f"was renamed to {new.name}")
@@ -251,26 +234,26 @@ def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: 
     if not what:
         return None
     former = has.type_name if has is not None and has.type_name != new.type_name else None
-    return _Alteration(
+    return Alteration(
         old.name, " and ".join(what), tuple(statements), is_certain, type_name=new.type_name, former_type=former
     )
 
 
-def _addition(connection: Connection, relation: Relation, column: Column, *, is_emptied: bool) -> _Alteration:
+def _addition(connection: Connection, relation: Relation, column: Column, *, is_emptied: bool) -> Alteration:
     """Rows older than the column get what they have at the source. Later ones bring their values."""
     table = _altering(relation)
     name, type_name = sql.Identifier(column.name), sql.SQL(column.type_name)
     what = f"was added as {column.type_name}"
     if column.fill == "NULL":
         add = table + sql.SQL("ADD COLUMN {} {}").format(name, type_name)
-        return _Alteration(column.name, what, (add,), type_name=column.type_name)
+        return Alteration(column.name, what, (add,), type_name=column.type_name)
     if column.fill is not None:
         fill = sql.SQL("ADD COLUMN {} {} DEFAULT {}::{}").format(name, type_name, sql.SQL(column.fill), type_name)
         forget = sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(name)
-        return _Alteration(column.name, what, (table + fill, table + forget), type_name=column.type_name)
-    return _Alteration(
+        return Alteration(column.name, what, (table + fill, table + forget), type_name=column.type_name)
+    return Alteration(
         column.name,
-        what + _UNTOLD,
+        what + UNTOLD,
         (table + sql.SQL("ADD COLUMN {} {}").format(name, type_name),),
         is_certain=is_emptied or not fills.has_rows(connection, relation),
         type_name=column.type_name,
@@ -279,28 +262,28 @@ def _addition(connection: Connection, relation: Relation, column: Column, *, is_
 
 def _computations(
     connection: Connection, session: Session, old: Relation, new: Relation, columns: Columns
-) -> Iterator[_Alteration]:
+) -> Iterator[Alteration]:
     for name, definition in new.newly_computed(old):
         if name not in columns:
             taken = sql.SQL(as_taken(definition, connection.info.server_version))
             add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), taken)
-            yield _Alteration(name, "was added as a computed one", (_altering(new) + add,))
+            yield Alteration(name, "was added as a computed one", (_altering(new) + add,))
     for name, _ in new.recomputed(old):
         if name in columns and not columns[name].generated:
             # What it holds in older rows is for a copy to tell.
-            yield _Alteration(name, _RECOMPUTED, (), is_certain=False)
+            yield Alteration(name, _RECOMPUTED, (), is_certain=False)
     tables = [table for table in find_tables(connection, [new], schema=session.schema) if table is not None]
     for column in {one.name: one for one in computed_otherwise(connection, tables, schema=session.schema)}.values():
         yield _recomputing(connection, column)
 
 
-def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> _Alteration:
+def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> Alteration:
     """Turn a generated column into a plain one: what the target has computed of a stored column stays; a virtual one
     has nothing that could.
     """
     drop = sql.SQL("ALTER COLUMN {} DROP EXPRESSION").format(sql.Identifier(column.name))
     is_stored = found.generated == "s"
-    return _Alteration(
+    return Alteration(
         column.name,
         "is not computed any more",
         (_altering(relation, found) + drop,) if is_stored else (),
@@ -309,41 +292,7 @@ def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> _Alt
     )
 
 
-def _recomputing(connection: Connection, column: Computed) -> _Alteration:
+def _recomputing(connection: Connection, column: Computed) -> Alteration:
     statement = sql.Composed([sql.SQL(column.fix(connection))])
     is_certain = column.is_fixed_in_place(connection)
-    return _Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
-
-
-def _left(connection: Connection, relation: Relation, alteration: _Alteration, *, users: str = "") -> PlanError:
-    """`users`: what at the target is in the way, as the server names it."""
-    text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
-    altered = alteration.owner or (relation.schema, relation.table)
-    if alteration.is_certain:
-        hint = (
-            f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
-            "applied. With ddl=apply the pipeline does what the log tells for certain. Where names and types do not "
-            f"show that you did it, it stops here again: {SKIPPING}, which takes it as done."
-        )
-    else:
-        begin = f"Run {text} at the target; then " if text else ""
-        # The statement changes the values of theirs as well, which then look as if they had been followed.
-        names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
-        hint = f"{begin}{recopying(relation, *names)}"
-        if not fills.brings_rows(connection, relation):
-            how = "" if _UNTOLD in alteration.what else ", as by the statement that the source ran"
-            hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
-            hint += "takes it as done."
-    if users:
-        hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
-    if alteration.owner is not None:
-        hint = f"The target's table has the column from {'.'.join(alteration.owner)}. {hint}"
-    if alteration.type_name is not None and lacks_type(connection, alteration.type_name):
-        hint = f"{lacking_hint(connection, alteration.type_name, alteration.former_type)} {hint}"
-    return PlanError(
-        f"at the source the column {alteration.column} of {relation.name} {alteration.what}, which the target has not "
-        "followed",
-        table=relation.name,
-        column=alteration.column,
-        hint=hint,
-    )
+    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)

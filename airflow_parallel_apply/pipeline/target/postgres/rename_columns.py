@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.target.postgres.alterations import freeing
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
@@ -44,9 +45,10 @@ def rename_columns(
             is_certain = not is_exchange and news[-1] not in types and set(olds) <= set(types)
             owner = next((owners[name] for name in olds if name in owners), None)
             table = sql.Identifier(*(owner or (relation.schema, relation.table)))
-            statements = _statements(table, list(zip(olds, news, strict=True)))
+            names = list(zip(olds, news, strict=True))
+            statements = [*freeing(connection, relation), *_statements(table, names)]
             if not is_certain or owner is not None or ddl is not DdlPolicy.APPLY:
-                raise _left(connection, relation, list(zip(olds, news, strict=True)), statements, is_certain=is_certain)
+                raise _left(connection, relation, names, statements, is_certain=is_certain)
             for statement in statements:
                 connection.execute(statement)
         for change in chain:
