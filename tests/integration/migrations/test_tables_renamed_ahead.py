@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from tests.integration.migrations.renaming import assert_equal, rig_of_three_tables, write  # noqa: F401  # a fixture
 from tests.support.rig import Rig, execute
+from tests.support.variants import GATED, gated
 
 RENAME = ["ALTER TABLE a RENAME TO z"], "z"
 MOVE = ["CREATE SCHEMA s", "ALTER TABLE a SET SCHEMA s"], "s.a"
@@ -69,7 +70,9 @@ def test_a_table_renamed_at_the_target_gets_its_name_back_for_the_rows_that_have
     assert_equal(rig)
 
 
-@pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.SKIP, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "ddl", [pytest.param(DdlPolicy.REFUSE, marks=GATED), pytest.param(DdlPolicy.SKIP, marks=pytest.mark.long)]
+)
 def test_a_table_renamed_between_rows_of_one_transaction_is_renamed_by_a_run(rig: Rig, ddl: DdlPolicy) -> None:
     rig.run()
     rig = rig.having(ddl=ddl)
@@ -78,6 +81,7 @@ def test_a_table_renamed_between_rows_of_one_transaction_is_renamed_by_a_run(rig
     assert_equal(rig)
 
 
+@gated
 def test_a_table_that_is_gone_at_the_target_is_copied_under_the_name_that_it_has_now(rig: Rig) -> None:
     rig.run()
     rig.write(*INSERTIONS, *RENAME[0], "INSERT INTO z VALUES (101)")
@@ -92,6 +96,7 @@ def test_a_table_that_is_gone_at_the_target_is_copied_under_the_name_that_it_has
     assert_equal(rig)
 
 
+@gated
 def test_a_copy_of_a_table_by_its_former_name_is_told_the_name_that_it_has_now(rig: Rig) -> None:
     rig.run()
     rig.write(*INSERTIONS, *RENAME[0], "INSERT INTO z VALUES (101)")
@@ -108,8 +113,8 @@ def recopy(rig: Rig, table: str) -> None:
 @pytest.mark.parametrize(
     ("ddl", "is_sent"),
     [
-        (DdlPolicy.APPLY, True),
-        pytest.param(DdlPolicy.APPLY, False, marks=pytest.mark.long),
+        pytest.param(DdlPolicy.APPLY, True, marks=GATED),
+        *(pytest.param(ddl, False, marks=pytest.mark.long) for ddl in (DdlPolicy.APPLY, DdlPolicy.REFUSE)),
     ],
 )
 def test_a_column_of_a_table_that_is_renamed_at_the_target_leads_on(rig: Rig, ddl: DdlPolicy, is_sent: bool) -> None:
