@@ -197,5 +197,8 @@ class _Relations:
 
     all_names = names
 
+    def definitions(self) -> Sequence[Relation]:
+        return (ACCOUNTS,)
+
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         raise NotImplementedError

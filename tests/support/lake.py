@@ -41,6 +41,9 @@ class SomeRelations:
 
     all_names = names
 
+    def definitions(self) -> Sequence[Relation]:
+        return (*self.relations.values(),)
+
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         seqnos = np.arange(after_seqno + 1, last_seqno + 1)
         return CommitTimes(seqnos=seqnos, times=pa.array(seqnos, pa.timestamp("us", "UTC")))
