@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.run import open_run
 from tests.support.findings import fix, found, look
 from tests.support.rig import Rig, execute
 from tests.support.troubles import ORIGIN_FUNCTIONS, ROLE, TROUBLES
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 
 @pytest.fixture
@@ -89,6 +89,7 @@ def test_each_trouble_is_named_and_its_command_fixes_it(rig: Rig, limited: Rig, 
     limited.prepare()
 
 
+@gated
 def test_partitions_of_another_owner_are_followed_and_kept_logged_once_the_command_was_run(
     rig: Rig, limited: Rig
 ) -> None:

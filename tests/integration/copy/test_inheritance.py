@@ -49,6 +49,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path, monkeypatch: pytest.Mo
     return copying_rig(source_dsn, target_dsn, tmp_path, monkeypatch).having(ddl=DdlPolicy.APPLY, create_tables=True)
 
 
+@gated
 def test_columns_and_checks_are_inherited_where_they_are_at_the_source(rig: Rig) -> None:
     execute(rig.source_dsn, *_TABLES)
     rig.write("INSERT INTO a_child (id, o, extra) VALUES (1, 1, 'a')", "INSERT INTO zoo (id) VALUES (2)")

@@ -44,6 +44,7 @@ def test_a_column_that_was_sent_and_has_another_name_by_now_is_named(rig: Rig) -
     again(rig, "t")
 
 
+@gated
 def test_what_the_log_has_and_what_the_slot_has_are_passed_over(rig: Rig) -> None:
     require_green_and_equal(rig)
     execute(rig.target_dsn, "DELETE FROM t WHERE id < 50", "INSERT INTO t VALUES (500, 'of somebody else')")

@@ -69,6 +69,7 @@ def test_cut_off_at_any_line_it_is_run_again(rig: Rig, monkeypatch: pytest.Monke
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_partition_that_is_gone_since_its_copy_was_cut_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.write(
         "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -102,6 +103,7 @@ def test_a_table_that_is_gone_since_its_copy_was_cut_off(rig: Rig, monkeypatch: 
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_table_that_is_renamed_since_its_copy_was_cut_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     require_green_and_equal(rig)
     change(rig, "captured")

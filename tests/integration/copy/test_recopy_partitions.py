@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from tests.integration.copy.recopying import again, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED, variants
+from tests.support.variants import GATED, gated, variants
 
 PARTITIONED = (
     "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -105,6 +105,7 @@ def test_following_the_hint_of_a_stopped_capture_leads_to_green_and_equal(rig: R
         require_green_and_equal(rig)
 
 
+@gated
 def test_rows_that_lay_in_a_partition_of_another_table_by_now_are_missed(rig: Rig) -> None:
     rig.write(*PARTITIONED, "CREATE TABLE q (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)")
     for table in ("p", "q"):
@@ -200,6 +201,7 @@ def test_a_detached_partition_is_followed_as_a_table_of_its_own_once_it_is_one_a
     assert any("is a partition of" in one.what for one in check_pipeline(rig.config, rig.source, rig.target).findings)
 
 
+@gated
 def test_a_partition_that_was_copied_by_itself_comes_back(rig: Rig) -> None:
     rig.write(*PARTITIONED)
     execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")

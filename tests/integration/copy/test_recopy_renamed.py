@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Ta
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ def test_changes_under_a_former_name_are_passed_over(rig: Rig, ddl: DdlPolicy, i
     assert comparison.equal, comparison
 
 
+@gated
 def test_tables_that_exchanged_their_names_are_copied_together(rig: Rig) -> None:
     rig.both("CREATE TABLE b (v text)")
     rig.run()

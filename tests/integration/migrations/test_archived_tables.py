@@ -117,6 +117,7 @@ def test_a_rename_that_was_told_before_another_one_was_is_told_again(rig: Rig) -
     assert_equal(rig)
 
 
+@gated
 def test_a_new_partitioned_table_is_followed_in_the_run_that_tells_another_one_s_name(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.run()

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, begin, either_kind
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 FOLLOWED = {
     "a default in a table that was rewritten": [
@@ -117,6 +117,7 @@ def test_values_are_sent_as_they_are_whatever_the_settings_of_the_session_that_a
     assert comparison.equal, comparison
 
 
+@gated
 def test_values_that_an_earlier_version_s_trigger_sends_prove_nothing(rig: Rig) -> None:
     with psycopg.connect(rig.source_dsn, autocommit=True) as connection:
         (text,) = connection.execute("SELECT pg_get_functiondef('parallel_apply.sighting'::regproc)").fetchone() or (

@@ -88,6 +88,7 @@ def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
     assert_equal(rig)
 
 
+@gated
 def test_partitions_tell_what_older_rows_hold_in_a_new_column(rig: Rig) -> None:
     begin(rig, *PARTED)
     rig.write("ALTER TABLE t ADD c integer DEFAULT 5", "ALTER TABLE t ALTER c DROP DEFAULT")

@@ -145,6 +145,7 @@ def pasted(error: pytest.ExceptionInfo[FatalError], begin: str, end: str) -> lis
     return str(error.value).split(begin)[1].split(end)[0].split("; ")
 
 
+@gated
 def test_columns_that_swapped_names_go_on_with_the_printed_commands(rig: Rig) -> None:
     swap = ["RENAME COLUMN a TO x", "RENAME COLUMN b TO a", "RENAME COLUMN x TO b"]
     rig.write(*(f"ALTER TABLE t {one}" for one in swap), "UPDATE t SET a = 'z' WHERE id = 3")

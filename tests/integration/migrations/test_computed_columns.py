@@ -129,6 +129,7 @@ def test_a_copy_asks_for_plain_columns_before_those_that_are_computed_of_them(ri
     assert_equal(rig)
 
 
+@gated
 def test_a_computed_column_of_another_type_is_left_to_a_person(rig: Rig) -> None:
     begin(rig, _COMPUTED)
     rig.write("ALTER TABLE t ALTER g TYPE numeric(8,2)", "DELETE FROM t WHERE id < 5")
@@ -187,6 +188,7 @@ def test_a_column_that_was_computed_of_one_that_passed_its_name_on_is_dropped_wi
     assert_equal(rig)
 
 
+@gated
 def test_what_the_target_makes_of_a_dropped_column_is_named(rig: Rig) -> None:
     begin(rig, *PLAIN)
     execute(rig.target_dsn, "CREATE VIEW ours AS SELECT b FROM t")

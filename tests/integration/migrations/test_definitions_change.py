@@ -112,6 +112,7 @@ def test_a_column_whose_older_rows_have_values_of_their_own_is_left_to_a_person(
     assert rig.rows("SELECT count(*) FROM t") == [(60,)]
 
 
+@gated
 def test_a_change_of_type_that_only_its_author_can_make_is_left_to_him(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.write("ALTER TABLE t ALTER COLUMN a TYPE integer USING substr(a, 2)::integer")
@@ -178,6 +179,7 @@ def test_a_message_of_a_database_with_another_encoding_is_read_as_what_it_says(
     )
 
 
+@gated
 def test_a_refused_message_that_was_run_by_hand_is_skipped(rig: Rig) -> None:
     ddl = "ALTER TABLE t ADD COLUMN d integer DEFAULT 5"
     rig.transaction(ddl, rig.ddl(ddl))

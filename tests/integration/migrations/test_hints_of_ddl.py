@@ -49,6 +49,7 @@ def test_a_partition_for_rows_that_lie_in_the_default_one_is_left_to_the_source(
     assert_equal(rig)
 
 
+@gated
 def test_a_key_that_a_partitioned_table_cannot_have_takes_another_table(rig: Rig) -> None:
     execute(rig.source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text, k integer NOT NULL)")
     parted = "CREATE TABLE t (id integer PRIMARY KEY, v text, k integer NOT NULL) PARTITION BY RANGE (id)"

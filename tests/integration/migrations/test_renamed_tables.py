@@ -30,6 +30,7 @@ RENAMES = {
 }  # fmt: skip
 
 
+@gated
 def test_a_table_in_the_way_at_the_target_is_named_and_what_is_printed_leads_on(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.run()

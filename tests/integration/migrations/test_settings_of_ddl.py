@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.target.postgres.sent_paths import under_sen
 from airflow_parallel_apply.pipeline.target.steps import Statement
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 STATEMENTS = {
     "a time zone": ("SET timezone = 'Asia/Tokyo'", "ALTER TABLE public.t ALTER a TYPE timestamptz", "2024-01-01 00:00"),
@@ -163,6 +164,7 @@ def test_a_schema_of_the_path_is_granted_to_the_role_that_acts(rig: Rig) -> None
     assert f'Run GRANT USAGE ON SCHEMA "An app" TO "{acting}" at the target' in str(refused.value)
 
 
+@gated
 def test_a_schema_that_the_statement_makes_or_removes_may_be_in_the_path(rig: Rig) -> None:
     with_two_schemas(rig)
     make, remove = "CREATE SCHEMA more", "DROP SCHEMA more"
@@ -181,6 +183,7 @@ def test_a_schema_that_the_statement_makes_or_removes_may_be_in_the_path(rig: Ri
     follow_the_rest(rig)
 
 
+@gated
 def test_an_earlier_version_s_function_is_told_and_replaced_with_its_grants(rig: Rig) -> None:
     with_two_schemas(rig)
     role = f"sender_{rig.rows('SELECT current_database()', side='source')[0][0]}"

@@ -148,6 +148,7 @@ def test_a_slot_that_feeds_another_log_is_refused(first: Rig, second: Second, tm
     refused(second(log_url=str(tmp_path / "elsewhere")), "slot both feeds log")
 
 
+@gated
 def test_tables_that_only_others_follow_stay_in_the_publication(first: Rig, second: Second) -> None:
     first.both("CREATE TABLE u (id int PRIMARY KEY)")
     first.prepare()

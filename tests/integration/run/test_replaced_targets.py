@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ def test_an_empty_one_does_not_begin_where_there_were_rows(pipeline: Rig, start:
     begins_anew(first)
 
 
+@gated
 def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_to_forget(
     pipeline: Rig, target_server: PostgresServer
 ) -> None:

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 ROWS = 40
 
@@ -91,6 +92,7 @@ def test_a_lane_that_starts_after_a_reroute_is_told_to_open_anew(rig: Rig, befor
     assert later.comparison().equal
 
 
+@gated
 def test_a_crashed_run_is_finished_under_its_own_routing_as_the_hint_says(rig: Rig) -> None:
     former, later = written(rig, 8), rig.having(channels=4)
     opened = former.open("a")

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetErr
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 NEW = "CREATE TABLE n (id int PRIMARY KEY)"
 
@@ -35,6 +35,7 @@ def equal_after_run(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_a_table_that_was_left_out_for_a_while_is_copied_anew_though_it_has_no_rows_any_more(pipeline: Rig) -> None:
     pipeline.both("CREATE TABLE other (id int)")
     pipeline.run()
@@ -78,6 +79,7 @@ def publish_for_a_while(rig: Rig, table: str, *statements: str) -> None:
     rig.write(f"{publication} ADD TABLE {table}", *statements, f"{publication} DROP TABLE {table}")
 
 
+@gated
 def test_rows_of_a_table_that_is_followed_no_longer_are_passed_over_as_well(pipeline: Rig) -> None:
     pipeline.run()
     pipeline.both(NEW)

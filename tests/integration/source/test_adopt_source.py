@@ -179,6 +179,7 @@ def test_the_source_of_a_log_without_transactions_is_its_source_already(rig: Rig
         adopt_source(new.source, new.config)
 
 
+@gated
 def test_a_source_that_was_upgraded_already_is_adopted_without_the_option_as_the_hint_says(rig: Rig) -> None:
     pretend_another_server(rig)
     with pytest.raises(ConfigurationError, match="Leave --before-upgrade out"):
@@ -207,6 +208,7 @@ def test_another_server_with_another_history_is_refused_by_what_it_lacks(rig: Ri
     assert open_reader(rig.config.log_url).state() == before
 
 
+@gated
 def test_the_slot_is_moved_only_behind_what_the_log_has(rig: Rig) -> None:
     rig.write("INSERT INTO t VALUES (2, 'b')")
     with pytest.raises(SourceError, match="lacks changes") as refused:

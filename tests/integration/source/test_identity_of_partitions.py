@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _FULL = "ALTER TABLE t REPLICA IDENTITY FULL"
 _ROWS = "INSERT INTO t VALUES (1, 'a'), (200, 'b')"
@@ -50,6 +51,7 @@ def test_a_partitioned_table_whose_rows_were_sent_in_part_is_copied_anew(rig: Ri
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_partition_that_tells_rows_by_other_columns_is_named_and_the_hint_leads_on(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE t (id integer PRIMARY KEY, v integer NOT NULL) PARTITION BY RANGE (id)",

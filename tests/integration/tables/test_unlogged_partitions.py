@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -31,6 +32,7 @@ def ends_equal(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 def test_the_server_makes_no_followed_partition_unlogged(rig: Rig) -> None:
     rig.prepare()
     rig.write("CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (100) TO (200)", "INSERT INTO t VALUES (1), (101)")

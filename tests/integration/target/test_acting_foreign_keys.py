@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.router.plan import plan
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
         yield found
 
 
+@gated
 def test_a_child_that_somebody_else_deleted_is_an_error_that_names_it(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id int PRIMARY KEY)",
@@ -35,6 +36,7 @@ def test_a_child_that_somebody_else_deleted_is_an_error_that_names_it(rig: Plain
         rig.run()
 
 
+@gated
 def test_what_the_targets_own_cascades_have_done_is_not_missed_in_a_replay(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id int PRIMARY KEY)",

@@ -150,6 +150,7 @@ def test_a_tree_and_a_circle_of_tables_arrive_equal(rig: PlainRig, action: str) 
     assert rig.comparison().equal
 
 
+@gated
 def test_a_new_foreign_key_is_another_routing(rig: PlainRig) -> None:
     rig.both("CREATE TABLE parent (id int PRIMARY KEY)", "CREATE TABLE child (id int PRIMARY KEY, parent int)")
     rig.prepare()

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 SHOUT = (
     "CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := upper(NEW.v); RETURN NEW; END'",
@@ -84,6 +85,7 @@ def test_nothing_of_a_dropped_pipeline_is_left_where_foreign_keys_delete_nothing
     assert plain.comparison().equal
 
 
+@gated
 def test_foreign_keys_that_were_enabled_for_replicas_are_named(rig: Rig) -> None:
     """A delete that the source's row alone went by would take the target's children along."""
     rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE child (id int PRIMARY KEY, t int)")

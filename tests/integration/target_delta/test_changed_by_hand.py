@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 CHANGES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
     "ADD c integer DEFAULT 5": (
@@ -80,6 +80,7 @@ def test_rows_of_a_large_transaction_that_renames_their_table_are_not_those_of_t
     assert counts == [3, 604]
 
 
+@gated
 def test_rows_of_which_nothing_tells_what_they_have_since_are_refused(rig: Rig) -> None:
     rig.transaction(
         "INSERT INTO t VALUES (4, 'd')",

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
 COLUMNS = ("id", "v", "n", "at")
@@ -156,6 +157,7 @@ def test_a_value_that_its_column_cannot_hold_is_refused_by_table_and_column(rig:
     assert "table public.t, column n" in str(refused.value)
 
 
+@gated
 def test_duckdb_reads_the_lake_and_a_comparison_finds_what_differs(rig: Rig, lake: Path) -> None:
     rig.prepare()
     change(rig)
@@ -237,6 +239,7 @@ def test_a_lake_that_is_gone_does_not_begin_anew_where_the_log_lacks_rows_that_i
     assert not any(lake.iterdir())
 
 
+@gated
 def test_a_pipeline_that_was_dropped_begins_anew_with_the_rows_that_are_there(rig: Rig) -> None:
     rig.prepare()
     change(rig)

@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalErro
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.rig import skip_as_the_hint_says
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 SOURCE = [
     "CREATE TABLE good (id integer PRIMARY KEY, v text)",
@@ -139,6 +139,7 @@ def test_names_that_the_target_cannot_have_are_told_as_such(maria: MariaDbRig, s
     assert not found.fix
 
 
+@gated
 def test_a_table_that_is_too_wide_for_staging_is_refused(maria: MariaDbRig) -> None:
     wide, too_wide = (", ".join(f"c{place} smallint" for place in range(count)) for count in (1013, 1014))
     maria.make(

@@ -43,6 +43,7 @@ def test_one_that_is_vouched_for_is_computed_by_the_target(maria: MariaDbRig) ->
     assert maria.rig.comparison().equal
 
 
+@gated
 def test_one_that_is_made_between_runs_stops_the_next_one(maria: MariaDbRig) -> None:
     maria.make([TABLE.format("a * 2")], ["CREATE TABLE t (id integer PRIMARY KEY, a integer)"])
     maria.rig.prepare()

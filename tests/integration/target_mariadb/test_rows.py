@@ -242,6 +242,7 @@ def test_positions_that_go_under_the_lanes_end_the_run(maria: MariaDbRig, consis
         rig.close(opened, rig.apply(opened))
 
 
+@gated
 def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) -> None:
     rig = maria.rig.having(start=Start.COPY, epoch_max_changes=100)
     maria.make(KEYED, KEYED_THERE)
@@ -262,6 +263,7 @@ def test_rows_that_were_there_are_copied_before_what_changes(maria: MariaDbRig) 
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_row_that_no_partition_takes_is_told_with_its_table_and_what_leads_on(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE t (id int PRIMARY KEY)"],
