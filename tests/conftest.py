@@ -68,6 +68,7 @@ _SHARED: Final = {
     "tests/crash/test_target_kills.py": "spark that is killed",
     "tests/provider/test_connections.py": "airflow",
     "tests/provider/test_export.py": "airflow",
+    "tests/provider/test_interval_triggers.py": "airflow",
     "tests/provider/test_intervals.py": "airflow",
     "tests/provider/test_queue.py": "airflow",
     "tests/provider/test_runs.py": "airflow",

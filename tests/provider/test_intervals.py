@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +12,6 @@ import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, DeltaDataIntervalTimetable
-from airflow.sdk.module_loading import import_string
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.timetables.base import TimeRestriction
 from airflow.utils.state import DagRunState
@@ -28,7 +25,6 @@ from airflow_parallel_apply.operators.intervals import interval_before
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import interval_of
-from airflow_parallel_apply.triggers import LeaseTrigger, SourceTimeTrigger
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
 from tests.support.variants import gated
@@ -274,80 +270,3 @@ def test_an_empty_interval_is_none() -> None:
     assert interval_of(EIGHT, EIGHT) is None
     assert interval_of(None, None) is None
     assert interval_of(EIGHT, EIGHT + HOUR) == hour(0)
-
-
-# --- triggers ---
-
-
-def event(trigger: Any) -> dict[str, Any]:
-    async def first() -> Any:
-        return (await anext(trigger.run())).payload
-
-    return asyncio.run(first())
-
-
-def source_time(deadline: datetime) -> SourceTimeTrigger:
-    return SourceTimeTrigger(
-        parameters={"pipeline": "orders", "log_url": "/log"},
-        source_conn_id="parallel_apply_source",
-        time=EIGHT.isoformat(),
-        deadline=deadline.isoformat(),
-    )
-
-
-def lease(*, deadline: datetime, reach_seqno: int | None = None) -> LeaseTrigger:
-    return LeaseTrigger(
-        pipeline="orders",
-        target_conn_id="parallel_apply_target",
-        owner="me",
-        deadline=deadline.isoformat(),
-        reach_seqno=reach_seqno,
-        generation=7,
-    )
-
-
-SOON = pendulum.now("UTC").add(hours=1)
-PAST = pendulum.now("UTC").subtract(minutes=1)
-
-
-@pytest.mark.usefixtures("connections")
-class TestTriggers:
-    def test_they_survive_being_stored(self) -> None:
-        for trigger in (source_time(SOON), lease(deadline=SOON, reach_seqno=4)):
-            path, arguments = trigger.serialize()
-            again = import_string(path)(**json.loads(json.dumps(arguments)))
-            assert again.serialize() == (path, arguments)
-
-    def test_a_lease_trigger_of_an_older_release_still_works(self, pipeline: FakePipeline) -> None:
-        old = LeaseTrigger(
-            pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=SOON.isoformat()
-        )
-        assert event(old)["status"] == "free"
-
-    def test_the_source_is_asked_until_it_is_past(
-        self, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("airflow_parallel_apply.triggers.source_time._POLL_SECONDS", 0)
-        pipeline.looks_before_past = 3
-        assert event(source_time(SOON)) == {"status": "past"}
-        assert pipeline.calls == ["source_is_past"] * 4
-
-    def test_a_source_whose_clock_stays_behind_is_given_up(self, pipeline: FakePipeline) -> None:
-        pipeline.looks_before_past = 1000
-        assert event(source_time(PAST)) == {"status": "early"}
-
-    def test_a_turn_comes_when_what_goes_first_is_applied(
-        self, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pipeline.applied_seqno = 3
-        assert event(lease(deadline=PAST, reach_seqno=4))["status"] == "busy"
-        pipeline.applied_seqno = 4
-        assert event(lease(deadline=SOON, reach_seqno=4))["status"] == "free"
-        monkeypatch.setattr("airflow_parallel_apply.triggers.lease._LOOK_AGAIN", timedelta(0))
-        assert event(lease(deadline=SOON, reach_seqno=9))["status"] == "free", "it is time to ask Airflow again"
-
-    def test_a_queue_that_moves_is_waited_for_beyond_the_deadline(self, pipeline: FakePipeline) -> None:
-        pipeline.owner = "another run"
-        assert event(lease(deadline=PAST))["status"] == "busy"
-        pipeline.generation = 8
-        assert event(lease(deadline=PAST))["status"] == "others_ran"
