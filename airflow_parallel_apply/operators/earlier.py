@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from airflow.sdk import Context, DagRunState
 
-from airflow_parallel_apply.operators.intervals import interval_before
+from airflow_parallel_apply.operators.intervals import interval_before, leaves_no_holes
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval, moment
 from airflow_parallel_apply.task import interval_of
@@ -70,6 +70,10 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
 
 
 def _refusal(gap: GapAhead, dag_run: Any, interval: Interval, timetable: object, *, ended: Any = None) -> GapAhead:
+    again = "; then clear this task with everything downstream."
+    if not leaves_no_holes(timetable):
+        gap.hint = f"First trigger the DAG without a logical date, which applies everything that is committed{again}"
+        return gap
     first = interval_before(interval, timetable, holding=gap.since)
     last = interval_before(interval, timetable)
     gap.hint = (
@@ -79,7 +83,7 @@ def _refusal(gap: GapAhead, dag_run: Any, interval: Interval, timetable: object,
     if ended is not None:
         state = getattr(ended.state, "value", ended.state)
         gap.hint += f" (with --reprocess-behavior completed), or clear the run {ended.run_id}, which is {state}"
-    gap.hint += "; then clear this task with everything downstream."
+    gap.hint += again
     return gap
 
 

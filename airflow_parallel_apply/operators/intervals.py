@@ -5,6 +5,7 @@ not all of one length.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TypeGuard
 
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
@@ -14,12 +15,18 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 
 _TICK = timedelta(microseconds=1)
 _Zone = pendulum.Timezone | pendulum.FixedTimezone
+_WithoutHoles = CronDataIntervalTimetable | DeltaDataIntervalTimetable
 
 
-def interval_before(interval: Interval, timetable: object, *, holding: datetime | None = None) -> Interval:
-    """The one directly before an interval, or the one before it that holds a time. Of a timetable of another kind all
-    are taken to be as long as the given one.
+def leaves_no_holes(timetable: object) -> TypeGuard[_WithoutHoles]:
+    """Whether each interval ends where the next one begins. A trigger timetable's may be shorter than its period, and
+    of a timetable of the user's own nobody knows.
     """
+    return isinstance(timetable, _WithoutHoles)
+
+
+def interval_before(interval: Interval, timetable: _WithoutHoles, *, holding: datetime | None = None) -> Interval:
+    """The one directly before an interval, or the one before it that holds a time."""
     time = interval.start - _TICK if holding is None else holding
     match timetable:
         case CronDataIntervalTimetable(expression=expression, timezone=timezone):

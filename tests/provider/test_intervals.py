@@ -11,7 +11,7 @@ from typing import Any
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG, CronDataIntervalTimetable, DeltaDataIntervalTimetable
+from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, DeltaDataIntervalTimetable
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.timetables.base import TimeRestriction
 from airflow.utils.state import DagRunState
@@ -129,7 +129,14 @@ def gap(since: datetime) -> GapAhead:
     return GapAhead("the run's interval begins later", since=since, last_seqno=41, generation=3)
 
 
-def judge(monkeypatch: pytest.MonkeyPatch, before: list[Run], since: datetime, *, number: int = 5) -> None:
+def judge(
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[Run],
+    since: datetime,
+    *,
+    number: int = 5,
+    timetable: object = DeltaDataIntervalTimetable(HOUR),
+) -> None:
     """Judge an hour's run with these runs before it; the first missing transaction was committed `since`."""
     own = hourly(number, "running")
 
@@ -141,7 +148,7 @@ def judge(monkeypatch: pytest.MonkeyPatch, before: list[Run], since: datetime, *
 
     monkeypatch.setattr(earlier, "_previous_run", previous)
     context: Any = {
-        "dag": SimpleNamespace(timetable=DeltaDataIntervalTimetable(HOUR)),
+        "dag": SimpleNamespace(timetable=timetable),
         "dag_run": own,
         "run_id": own.run_id,
         "ti": own,
@@ -183,6 +190,18 @@ def test_a_gap_without_runs_names_the_first_interval_and_the_command(
     assert str(refused.value).endswith(
         "Run the interval [2026-03-01T10:00:00+00:00, 2026-03-01T11:00:00+00:00) first: airflow backfill create "
         "--dag-id orders --from-date 2026-03-01T10:00:00+00:00 --to-date 2026-03-01T12:00:00+00:00; then clear this "
+        "task with everything downstream."
+    )
+
+
+def test_a_gap_that_no_run_of_the_timetable_may_hold_is_closed_by_one_without_an_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    half_of_each_hour = CronTriggerTimetable("@hourly", timezone="UTC", interval=HOUR / 2)
+    with pytest.raises(GapAhead) as refused:
+        judge(monkeypatch, [], INSIDE_TWO, timetable=half_of_each_hour)
+    assert str(refused.value).endswith(
+        "First trigger the DAG without a logical date, which applies everything that is committed; then clear this "
         "task with everything downstream."
     )
 
