@@ -26,18 +26,14 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate, skipping
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
-_MAY_RUN: Final = (
-    "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand and the pipeline with "
-    "ddl=skip."
-)
-_BY_HAND: Final = (
-    "The target runs no DDL. Make there by hand what its tables need of this, if anything, then run the pipeline with "
-    "ddl=skip."
-)
+_LETTERS: Final = 200
+"""So much of a statement's text is in an error."""
+_MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
+_BY_HAND: Final = "The target runs no DDL. Make there by hand what its tables need of this, if anything, then "
 
 
 def serial_parts(unit: Unit, log: RowReader) -> tuple[Unit, ...]:
@@ -73,15 +69,18 @@ def serial_steps(
     Errors: `PlanError` for DDL that the pipeline refuses.
     """
     outline = outline_of(unit, log)
-    for found in outline.breaks:
-        if found.is_ddl and ddl is DdlPolicy.REFUSE:
-            raise PlanError(
-                f"the source sent DDL, which this pipeline refuses: {found.values[1][:200]}",
-                op="apply",
-                pipeline=unit.pipeline,
-                seqno=found.seqno,
-                hint=_MAY_RUN if runs_ddl else _BY_HAND,
-            )
+    ends = _ends(unit, log) if any(found.is_ddl or found.operation is None for found in outline.breaks) else {}
+    sent = [found for found in outline.breaks if found.is_ddl]
+    if sent and ddl is DdlPolicy.REFUSE:
+        # A run that passes over one passes over all of its transaction.
+        texts = [found.values[1][:_LETTERS] for found in sent if found.seqno == sent[0].seqno]
+        raise PlanError(
+            f"the source sent DDL, which this pipeline refuses: {'; '.join(texts)}",
+            op="apply",
+            pipeline=unit.pipeline,
+            seqno=sent[0].seqno,
+            hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}.",
+        )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     is_skipped = ddl is DdlPolicy.SKIP and any(found.operation is None for found in outline.breaks)
     in_sets = (
@@ -92,8 +91,6 @@ def serial_steps(
         and not (outline.tables_redefined or is_skipped)
     )
     breaks = outline.breaks if in_sets else statements
-    ends = _ends(unit, log) if any(found.is_ddl or found.operation is None for found in breaks) else {}
-
     return tuple(
         _steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, ends=ends, show_offset=show_offset)
     )

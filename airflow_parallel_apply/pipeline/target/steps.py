@@ -42,6 +42,11 @@ class Statement:
     end_offset: Offset = 0
     shown_end: str = ""
 
+    @property
+    def skipping(self) -> str:
+        """See `skipping`."""
+        return skipping(self.shown_end)
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -71,11 +76,18 @@ class Redefine:
 
     @property
     def skipping(self) -> str:
-        """The words of a hint for the run that takes it as done. Later definitions, which nobody looked at, are not."""
-        return f"run once with ddl=skip{f' and until={self.shown_end}' if self.shown_end else ''}"
+        """See `skipping`."""
+        return skipping(self.shown_end)
 
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
+
+
+def skipping(shown_end: str) -> str:
+    """The words of a hint for the run that takes as done what a transaction that ends there changes, and nothing behind
+    it, which nobody has looked at.
+    """
+    return f"run once with ddl=skip{f' and until={shown_end}' if shown_end else ''}"
 
 
 class Capability(StrEnum):

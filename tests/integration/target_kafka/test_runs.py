@@ -13,11 +13,11 @@ import pytest
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, Start
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.kafka import committed
 from tests.support.kafka.feeds import changes, place_of, replayed
-from tests.support.rig import Rig
+from tests.support.rig import Rig, skip_as_the_hint_says
 from tests.support.variants import gated
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2))"
@@ -109,12 +109,15 @@ def test_a_new_definition_that_the_pipeline_refuses_stops_it(make_rig: Make, bro
 def test_ddl_that_was_sent_leads_to_a_run_that_skips_it(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
-    rig.transaction(rig.ddl("CREATE TABLE made ()"), "INSERT INTO t VALUES (1, 'a')")
-    with pytest.raises(ParallelApplyError, match=r"refuses: .*CREATE TABLE made") as told:
+    rig.transaction(rig.ddl("CREATE TABLE made ()"), rig.ddl("DROP TABLE made"), "INSERT INTO t VALUES (1, 'a')")
+    with pytest.raises(FatalError, match=r"refuses: .*CREATE TABLE made.*; .*DROP TABLE made") as told:
         rig.run()
     assert "ddl=apply" not in str(told.value)
-    rig.having(ddl=DdlPolicy.SKIP).run()
+    rig.transaction(rig.ddl("CREATE TABLE later ()"), "INSERT INTO t VALUES (2, 'b')")
+    skip_as_the_hint_says(rig, told.value)
     assert set(replayed(broker.address, TOPIC)) == {1}
+    with pytest.raises(FatalError, match=r"refuses: .*CREATE TABLE later"):
+        rig.run()
 
 
 @pytest.mark.long

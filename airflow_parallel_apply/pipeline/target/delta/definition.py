@@ -76,7 +76,7 @@ def require_redundant(step: Statement) -> None:
         raise PlanError(
             f"a Delta lake cannot run this: {step.text[:200]}",
             op="apply",
-            hint="Change the lake's tables by hand as it says, and run the pipeline with ddl=skip.",
+            hint=f"Change the lake's tables by hand as it says, and {step.skipping}.",
         )
 
 

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.messages import Messages
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message, Staging, messages_of
 from airflow_parallel_apply.pipeline.target.relations import Relations
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 
 class StepMessages:
@@ -53,15 +53,24 @@ class StepMessages:
                 case Redefine(ddl=DdlPolicy.SKIP):
                     continue
                 case Redefine():
-                    raise PlanError(
-                        f"the definition of {self._relations(step.newer_id).name} changed at the source",
-                        op="apply",
-                        hint="Tell its consumers, and run the pipeline with ddl=skip: later messages have the new "
-                        "columns.",
-                    )
-                case _:
-                    raise PlanError("a topic cannot run DDL", op="apply", hint="Run the pipeline with ddl=skip.")
+                    raise self._redefined(step)
+                case Statement():
+                    raise PlanError("a topic cannot run DDL", op="apply", hint=f"To go on, {step.skipping}.")
         return found
+
+    def _redefined(self, step: Redefine) -> PlanError:
+        older, newer = self._relations(step.older_id), self._relations(step.newer_id)
+        later = (
+            "have the new columns"
+            if older.name == newer.name
+            else f"are in the topic {self._address.topic(newer.name)}"
+        )
+        return PlanError(
+            f"the definition of {newer.name} changed at the source",
+            op="apply",
+            table=newer.name,
+            hint=f"Tell its consumers that later messages {later}, and {step.skipping}.",
+        )
 
     def _replayed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message]:
         for batch in batches:

@@ -14,11 +14,11 @@ from airflow_parallel_apply.pipeline.target.redefinition import compare_definiti
 _NULLS = (None, "NULL")
 
 
-def commands(session: Session, older: Relation, newer: Relation) -> tuple[str, ...]:
-    """All that is left to be done, as far as the definitions tell; nothing where they do not, or no table is there.
-    Errors: the driver's own.
+def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: bool) -> tuple[str, ...]:
+    """All that is left to be done to its columns, as far as the definitions tell; nothing where they do not, or no
+    table is there. `is_renamed`: False where it has its former name yet. Errors: the driver's own.
     """
-    table = find_table(session, newer)
+    table = find_table(session, newer if is_renamed else older)
     found = compare_definitions(older, newer)
     if table is None or found.uncertain or found.unclear:
         return ()

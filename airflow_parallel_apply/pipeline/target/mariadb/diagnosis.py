@@ -67,6 +67,11 @@ _CONFLICTS: Final = {
 }
 _PRIMARY: Final = "Connect to the primary, not to a replica."
 PACKET: Final = "Raise max_allowed_packet at the server (SET GLOBAL max_allowed_packet = …), then run again."
+NO_TABLE: Final = (
+    "If it was renamed there before these rows were applied, give it this name back, and run again. If it was there, "
+    "and is gone, drop the pipeline, and begin anew with a copy. Only one that never was there is to be made: "
+    "`parallel-apply check` prints a CREATE TABLE for it."
+)
 _HINTS: Final = {
     ER.DUP_ENTRY: "Another row has the value already. Did somebody else write it, did the copies differ at the start, "
     "or does the target's collation take values for equal that the source tells apart?",
@@ -75,7 +80,7 @@ _HINTS: Final = {
     ER.LOCK_WAIT_TIMEOUT: "Another session holds locks on the rows or on the table.",
     ER.BAD_NULL_ERROR: "The target demands a value that the source has none for: make the column nullable.",
     _NO_PARTITION: "Add a partition that takes the value: ALTER TABLE … ADD PARTITION (PARTITION … VALUES …).",
-    ER.NO_SUCH_TABLE: "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for it.",
+    ER.NO_SUCH_TABLE: NO_TABLE,
     ER.BAD_FIELD_ERROR: "Add the column to the target's table.",
     _READ_ONLY: _PRIMARY,
     ER.NET_PACKET_TOO_LARGE: PACKET,

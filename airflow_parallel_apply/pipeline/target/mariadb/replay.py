@@ -45,7 +45,7 @@ class Replayer:
             if not operation.is_row:
                 raise LogError(f"operation {letter} among the rows to replay", seqno=seqno)
             if relation_id not in self._tables:
-                table = hold_table(self._session, self._relations(relation_id))
+                table = hold_table(self._session, self._relations, relation_id)
                 self._tables[relation_id] = _Writer(self._session, table)
             self._tables[relation_id].write(
                 operation, seqno, values_of(values), unsent or "", None if old_key is None else values_of(old_key)

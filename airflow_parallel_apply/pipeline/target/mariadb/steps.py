@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
@@ -17,10 +17,20 @@ from airflow_parallel_apply.pipeline.target.mariadb.merge import Part, merge_par
 from airflow_parallel_apply.pipeline.target.mariadb.replay import Replayer
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.staging import require_shape
+from airflow_parallel_apply.pipeline.target.mariadb.table_names import (
+    RenamingLeft,
+    renaming_left,
+    require_own_name,
+)
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+
+_RENAMED: Final = (
+    "Without the RENAME, where you have done that since a run said so; if somebody did it before, the tables have "
+    "rows of each other: drop the pipeline, and begin anew with a copy"
+)
 
 
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
@@ -32,7 +42,7 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
             case Truncate():
                 # The server's own TRUNCATE is a definition: it would commit what is under way.
                 for relation_id in step.relation_ids:
-                    session.execute(f"DELETE FROM {hold_table(session, relations(relation_id)).quoted}")
+                    session.execute(f"DELETE FROM {hold_table(session, relations, relation_id).quoted}")
             case Replay(rows):
                 Replayer(session, relations).run(rows())
             case Redefine():
@@ -40,14 +50,14 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
             case Statement():
                 raise PlanError(
                     f"the target runs no DDL text: {' '.join(step.text.split())[:200]}",
-                    hint="Run it there by hand, in the server's own words, and the pipeline with ddl=skip.",
+                    hint=f"Run it there by hand, in the server's own words, and {step.skipping}.",
                 )
             case _:
                 assert_never(step)
 
 
 def _part(session: Session, relations: Relations, staged: StagedTable) -> Part:
-    table = hold_table(session, relations(staged.relation_id))
+    table = hold_table(session, relations, staged.relation_id)
     require_shape(session, staged.staging, table)
     return Part(table=table, staged=staged)
 
@@ -55,34 +65,41 @@ def _part(session: Session, relations: Relations, staged: StagedTable) -> Part:
 def _require_followed(session: Session, relations: Relations, step: Redefine) -> None:
     """Go on under a newer definition where somebody has changed the target by hand, as ddl=skip says."""
     old, new = relations(step.older_id), relations(step.newer_id)
+    renaming = renaming_left(session, old, new)
     redefinition = compare_definitions(old, new)
     recomputed = by_hand.recomputed(session, old, new)
     is_other = redefinition.changes or redefinition.uncertain or redefinition.unclear or recomputed
-    if step.ddl is not DdlPolicy.SKIP and is_other:
+    is_vouched_for = step.ddl is DdlPolicy.SKIP and (renaming is None or renaming.may_be_done)
+    if not is_vouched_for and (renaming is not None or is_other):
         raise PlanError(
             "the table's definition changed at the source, and the target cannot follow by itself",
             table=new.name,
             hint=_sentences(
                 f"Change the target's table by hand, and {step.skipping}",
-                *_left(session, old, new),
+                *_left(session, old, new, renaming),
                 *recomputed,
             ),
         )
+    require_own_name(session, new, relations.definitions())
     found = errors(misfits(session, new))
     if found:
         raise PlanError(
             f"the table's definition changed at the source, and the target's does not fit: {found[0].what}",
             table=new.name,
             hint=_sentences(
-                *(_left(session, old, new) or (f"To fix it: {one}" for one in found[0].fix)), found[0].note
+                *([*_left(session, old, new, None)] or (f"To fix it: {one}" for one in found[0].fix)), found[0].note
             ),
         )
 
 
-def _left(session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
+def _left(session: Session, old: Relation, new: Relation, renaming: RenamingLeft | None) -> Iterator[str]:
     """The part that is left for a person to do."""
-    found = by_hand.commands(session, old, new)
-    return (*((f"At the target: {'; '.join(found)}",) if found else ()), *by_hand.notes(old, new))
+    commands = by_hand.commands(session, old, new, is_renamed=renaming is None)
+    if found := (*((renaming.command,) if renaming is not None else ()), *commands):
+        yield f"At the target: {'; '.join(found)}"
+    if renaming is not None and renaming.may_be_done:
+        yield _RENAMED
+    yield from by_hand.notes(old, new)
 
 
 def _sentences(*parts: str) -> str:

@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
+from airflow_parallel_apply.pipeline.target.mariadb.table_names import missing_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +134,7 @@ def describe_table(session: Session, relation: Relation) -> TargetTable:
     """The same. Errors: `TargetError` where there is none, or it lacks a column; the driver's own."""
     table = find_table(session, relation)
     if table is None:
-        raise TargetError(
-            f"the target has no table {'.'.join(session.address.place(relation))}",
-            table=relation.name,
-            hint="`parallel-apply check` prints a CREATE TABLE for it.",
-        )
+        raise missing_table(session, relation)
     lacking = [column.name for column in relation.columns if column.name not in table.columns]
     if lacking:
         raise TargetError(

@@ -1,0 +1,80 @@
+"""Tables that take other names at the source: somebody gives the target's theirs by hand, at the right moment."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.mariadb_rig import MariaDbRig
+from tests.support.rig import skip_as_the_hint_says
+from tests.support.variants import gated
+
+COLUMNS: Final = "(id integer PRIMARY KEY, v varchar(20))"
+EXCHANGE: Final = ("ALTER TABLE a RENAME TO x", "ALTER TABLE b RENAME TO a", "ALTER TABLE x RENAME TO b")
+
+
+@pytest.fixture
+def renamed(maria: MariaDbRig) -> MariaDbRig:
+    """Tables `a` and `b` with a row each."""
+    maria.make(
+        [f"CREATE TABLE {name} {COLUMNS}" for name in "ab"],
+        [f"CREATE TABLE {name} {COLUMNS} CHARACTER SET utf8mb4" for name in "ab"],
+    )
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO a VALUES (1, 'a')", "INSERT INTO b VALUES (2, 'b')")
+    maria.rig.run()
+    return maria
+
+
+def at_target(maria: MariaDbRig, told: str) -> None:
+    """Do what a hint says."""
+    command = re.search(r"RENAME TABLE (?:[^.]|\.(?! ))+", told)
+    assert command is not None, told
+    maria.server.run(command[0].removesuffix("."), database=maria.database)
+
+
+def test_tables_that_exchanged_their_names_get_no_row_before_the_target_s_have(renamed: MariaDbRig) -> None:
+    renamed.rig.write("INSERT INTO a VALUES (3, 'a')")
+    renamed.rig.transaction(*EXCHANGE)
+    renamed.rig.write("INSERT INTO a VALUES (4, 'b')", "INSERT INTO b VALUES (5, 'a')")
+    with pytest.raises(FatalError, match=r"RENAME TABLE .*if somebody did it before") as told:
+        renamed.rig.run()
+    at_target(renamed, str(told.value))
+    skip_as_the_hint_says(renamed.rig, told.value)
+    renamed.rig.run()
+    assert renamed.rig.comparison().equal
+
+
+@pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_table_that_was_renamed_ahead_of_its_rows_gets_its_name_back(renamed: MariaDbRig, beside: bool) -> None:
+    renamed.rig.write("INSERT INTO a VALUES (3, 'a')", "ALTER TABLE a RENAME TO c", "INSERT INTO c VALUES (4, 'c')")
+    renamed.server.run("RENAME TABLE a TO c", database="test")
+    if beside:
+        renamed.server.run(f"CREATE TABLE a {COLUMNS} CHARACTER SET utf8mb4", database="test")
+    with pytest.raises(FatalError, match="as it is called later" if beside else "give it this name back") as told:
+        renamed.rig.run()
+    if beside:
+        at_target(renamed, str(told.value))
+    else:
+        renamed.server.run("RENAME TABLE c TO a", database="test")
+    with pytest.raises(FatalError, match=r"RENAME TABLE `test`.`a` TO `test`.`c`\.") as told:
+        renamed.rig.run()
+    at_target(renamed, str(told.value))
+    renamed.rig.run()
+    assert renamed.rig.comparison().equal
+
+
+@gated
+def test_a_table_that_was_renamed_too_far_gets_its_names_in_turn(renamed: MariaDbRig) -> None:
+    renamed.rig.write("ALTER TABLE a RENAME TO c", "INSERT INTO c VALUES (4, 'c')")
+    renamed.rig.write("ALTER TABLE c RENAME TO d", "INSERT INTO d VALUES (5, 'd')")
+    renamed.server.run("RENAME TABLE a TO d", database="test")
+    for pair in ("`test`.`d` TO `test`.`c`", "`test`.`c` TO `test`.`d`"):
+        with pytest.raises(FatalError, match=pair) as told:
+            renamed.rig.run()
+        at_target(renamed, str(told.value))
+    renamed.rig.run()
+    assert renamed.rig.comparison().equal
