@@ -117,15 +117,15 @@ class _Restating:
 
     def _of_newer(self, batch: pa.RecordBatch, ids: Sequence[int]) -> pa.RecordBatch:
         made = []
-        columns = ("seqno", "operation", "values", "unsent")
-        listed = zip(ids, *(batch.column(name).to_pylist() for name in columns), strict=True)
-        for number, seqno, operation, values, unsent in listed:
+        restated = ("values", "unsent", "old_key")
+        listed = zip(ids, *(batch.column(name).to_pylist() for name in ("seqno", "operation", *restated)), strict=True)
+        for number, seqno, operation, *texts in listed:
             form = self._form(number)
             if form is None:
-                made.append((number, values, unsent))
+                made.append((number, *texts))
             else:
-                made.append((form.newer.relation_id, *form.of(seqno, Operation(operation), values, unsent)))
-        for name, column in zip(("relation_id", "values", "unsent"), zip(*made, strict=True), strict=True):
+                made.append((form.newer.relation_id, *form.of(seqno, Operation(operation), *texts)))
+        for name, column in zip(("relation_id", *restated), zip(*made, strict=True), strict=True):
             place = batch.schema.get_field_index(name)
             batch = batch.set_column(place, batch.schema.field(place), pa.array(column, batch.schema.field(place).type))
         return batch
@@ -161,8 +161,10 @@ class _Form:
     origin: Origin
     way_on: str
 
-    def of(self, seqno: int, operation: Operation, values: str, unsent: str | None) -> tuple[str, str | None]:
-        """The values of a row, and its bitmap. Errors: `PlanError`."""
+    def of(
+        self, seqno: int, operation: Operation, values: str, unsent: str | None, old_key: str | None
+    ) -> tuple[str, str | None, str | None]:
+        """A row's values, its bitmap, and the key that it left; of a multiset, the old row. Errors: `PlanError`."""
         older, places = self.origin.relation, self.origin.places
         is_whole = older.by_image or operation not in (Operation.DELETE, Operation.KEY_LEFT)
         if [places[at] for at in self.newer.key_indexes] != list(older.key_indexes):
@@ -170,12 +172,14 @@ class _Form:
         for place, column in enumerate(self.newer.columns):
             if is_whole and self.origin.is_unknown(place):
                 raise self._untold(seqno, f"what they have in {column.name}", column.name)
-        texts = values_of(values) if older.columns else []
-        given = [
-            fill_text(fill) if at is None else texts[at] for at, fill in zip(places, self.origin.fills, strict=True)
-        ]
         marks = unsent and "".join("0" if at is None else unsent[at] for at in places)
-        return line(given), marks
+        left = self._row(old_key) if older.by_image and old_key is not None else old_key
+        return self._row(values), marks, left
+
+    def _row(self, values: str) -> str:
+        texts = values_of(values) if self.origin.relation.columns else []
+        pairs = zip(self.origin.places, self.origin.fills, strict=True)
+        return line([fill_text(fill) if at is None else texts[at] for at, fill in pairs])
 
     def _untold(self, seqno: int, what: str, column: str | None) -> PlanError:
         return PlanError(

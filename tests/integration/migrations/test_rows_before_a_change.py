@@ -62,6 +62,20 @@ def test_they_arrive_under_the_definition_that_the_target_has_by_now(rig: Rig, w
     assert rig.comparison().equal
 
 
+@pytest.mark.parametrize(
+    "what", variants(CHANGES, seldom=["renamed", "exchanged", "of another table", "of another type"])
+)
+def test_rows_told_apart_by_all_their_values_are_found_under_it(rig: Rig, what: str) -> None:
+    rig.both("ALTER TABLE t DROP CONSTRAINT t_pkey")
+    execute(rig.source_dsn, "ALTER TABLE t REPLICA IDENTITY FULL")
+    rig.write("INSERT INTO t VALUES (4, 'v4', 'u4')")
+    rig.run()
+    change(rig, *CHANGES[what])
+    execute(rig.target_dsn, *CHANGES[what])
+    rig.having(ddl=DdlPolicy.SKIP).run()
+    assert rig.comparison().equal
+
+
 def test_a_column_that_nothing_tells_their_values_of_is_copied_anew(rig: Rig) -> None:
     again = ("ALTER TABLE t DROP v", "ALTER TABLE t ADD v text")
     change(rig, *again)
