@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
+import psycopg
 from psycopg import sql
+
+from airflow_parallel_apply.postgres import sqlstate
 
 EXACT: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",
@@ -35,8 +38,10 @@ LASTING: Final[Mapping[str, str]] = {
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
     "transaction_timeout": "0",
+    "exit_on_error": "off",
 }
-"""By none of them a session ends that waits for another one, as a first copy's does for hours."""
+"""By none of them a session ends that waits for another one, as a first copy's does for hours, or that meets an error.
+"""
 
 PLAIN: Final[Mapping[str, str]] = {
     "default_transaction_isolation": "read committed",
@@ -53,13 +58,6 @@ Run = Callable[[str], Sequence[Sequence[Any]]]
 """Executes a statement without parameters in a transaction of its own; its rows."""
 
 
-class SettingsLost(Exception):
-    """A session does not keep what it was told."""
-
-    def __init__(self, name: str, wanted: str, found: str) -> None:
-        super().__init__(f"its session does not keep its settings: {name} was set to {wanted!r} and is {found!r}")
-
-
 POOLER_HINT: Final = (
     "A connection pooler in transaction mode shares sessions: connect to the server itself, or let the pooler work in "
     "session mode."
@@ -70,16 +68,51 @@ RESET_HINT: Final = (
 )
 
 
+_LIMIT_HINT: Final = (
+    "The role or the database limits the time of sessions so that the first statement, which lifts the limit, does not "
+    "come through: raise it there, or take it away (ALTER ROLE … RESET, ALTER DATABASE … RESET statement_timeout, "
+    "transaction_timeout, idle_session_timeout)."
+)
+_TRIES: Final = 5
+_OVER_LIMIT: Final = (sqlstate.QUERY_CANCELED, sqlstate.TRANSACTION_TIMEOUT, sqlstate.IDLE_SESSION_TIMEOUT)
+
+
+class SettingsLost(Exception):
+    """A session does not take, or keep, what it is told. `hint`: what a person does about it."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 def settle(run: Run, *settings: Mapping[str, str]) -> None:
     """Set them in this session; one that the server's version does not know is left out. Errors: `SettingsLost`; the
     driver's own.
     """
     wanted = {name: value for each in settings for name, value in each.items()}
     set_them, read_them = _statements(tuple(wanted.items()))
-    given, kept = _by_name(run(set_them)), _by_name(run(read_them))
+    given, kept = _by_name(_within_limits(run, set_them)), _by_name(run(read_them))
     for name, value in given.items():
         if value is not None and kept.get(name) != value:
-            raise SettingsLost(name, value, str(kept.get(name)))
+            raise SettingsLost(
+                f"its session does not keep its settings: {name} was set to {value!r} and is {str(kept.get(name))!r}",
+                hint=POOLER_HINT,
+            )
+
+
+def _within_limits(run: Run, query: str, tries: int = _TRIES) -> Sequence[Sequence[Any]]:
+    """Run the first statement of a session, under the limits that it has to lift. It is quicker when it comes again,
+    since the session then has read the catalog.
+    """
+    try:
+        return run(query)
+    except psycopg.Error as error:
+        state = error.diag.sqlstate
+        if state == sqlstate.QUERY_CANCELED and tries > 1:
+            return _within_limits(run, query, tries - 1)
+        if state not in _OVER_LIMIT:
+            raise
+        raise SettingsLost(f"its session is over before it begins: {error}", hint=_LIMIT_HINT) from error
 
 
 def _by_name(rows: Sequence[Sequence[Any]]) -> dict[str, str | None]:

@@ -164,7 +164,7 @@ def prepare_session(connection: Connection) -> None:
     try:
         settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _BRIEF)
     except SettingsLost as error:
-        raise QueueMisconfigured(f"the queue's database: {error}. Hint: {POOLER_HINT}") from error
+        raise QueueMisconfigured(f"the queue's database: {error}. Hint: {error.hint}") from error
 
 
 def require_own_session(connection: psycopg.Connection[Any], made_by: str) -> None:

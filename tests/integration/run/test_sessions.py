@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session as S
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
 from airflow_parallel_apply.postgres.pooler import shares_sessions
-from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle
 from airflow_parallel_apply.queue import QueueMisconfigured, open_queue
 from airflow_parallel_apply.queue.postgres.connections import prepare_session
 from tests.support.pooler import transaction_pooler
@@ -41,6 +41,7 @@ SPOILED = {
     "idle_in_transaction_session_timeout": "50s",
     "idle_session_timeout": "50s",
     "transaction_timeout": "50s",
+    "exit_on_error": "on",
     "default_transaction_isolation": "serializable",
     "default_transaction_read_only": "on",
     "default_transaction_deferrable": "on",
@@ -84,6 +85,33 @@ def test_no_default_of_a_database_reaches_a_session(source_dsn: str) -> None:
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         prepare_session(connection)
         assert connection.execute(query).fetchall() == expected(idle_in_transaction_session_timeout="10s")
+
+
+@pytest.mark.parametrize(
+    ("limit", "slow", "is_told"),
+    [
+        ("statement_timeout", 3, False),
+        ("statement_timeout", 100, True),
+        ("transaction_timeout", 1, True),
+    ],
+)
+def test_a_limit_is_lifted_by_a_first_statement_that_is_over_it_or_told(
+    source_dsn: str, limit: str, slow: int, is_told: bool
+) -> None:
+    pauses = iter(["10"] * slow)
+
+    def run(query: str) -> list[tuple[Any, ...]]:
+        connection.execute("SELECT pg_sleep(%s::int)", [next(pauses, "0")])
+        return connection.execute(query).fetchall()
+
+    with psycopg.connect(source_dsn, autocommit=True, options=f"-c {limit}=50ms") as connection:
+        if not is_told:
+            settle(run, LASTING)
+            assert connection.execute(f"SHOW {limit}").fetchone() == ("0",)
+            return
+        with pytest.raises(SettingsLost, match="over before it begins") as told:
+            settle(run, LASTING)
+        assert limit in told.value.hint
 
 
 def test_a_pooler_in_transaction_mode_is_told_from_a_server(source_server: PostgresServer, source_dsn: str) -> None:

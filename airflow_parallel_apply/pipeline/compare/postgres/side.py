@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelA
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
-from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle
 from airflow_parallel_apply.postgres.statements import statements
 
 _CANCEL_SECONDS: Final = 5.0
@@ -115,7 +115,7 @@ def open_session(endpoint: Endpoint, name: str) -> Iterator[psycopg.Connection[A
         )
         settle(lambda query: connection.execute(query).fetchall(), EXACT, LASTING, PLAIN, _LOOKING)
     except SettingsLost as error:
-        raise ConfigurationError(f"the {name}: {error}", op="compare", hint=POOLER_HINT) from error
+        raise ConfigurationError(f"the {name}: {error}", op="compare", hint=error.hint) from error
     except psycopg.Error as error:
         raise translate(error, op="compare", server=name) from error
     with connection:

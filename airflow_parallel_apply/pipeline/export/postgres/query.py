@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.model.change import Column
 from airflow_parallel_apply.pipeline.source.postgres.value_types import value_type
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
-from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle
 from airflow_parallel_apply.postgres.statements import statements
 
 _LINES: Final = 20_000
@@ -72,7 +72,7 @@ def open_postgres_query(endpoint: Endpoint, query: str) -> Iterator[QueryRows]:
             {**PLAIN, "default_transaction_read_only": "on"},
         )
     except SettingsLost as error:
-        raise ConfigurationError(str(error), op="export", hint=POOLER_HINT) from error
+        raise ConfigurationError(str(error), op="export", hint=error.hint) from error
     except psycopg.Error as error:
         raise translate(error, op="export", server="source") from error
     with connection:

@@ -24,7 +24,6 @@ from airflow_parallel_apply.postgres.settings import (
     EXACT,
     LASTING,
     PLAIN,
-    POOLER_HINT,
     RESET_HINT,
     Run,
     SettingsLost,
@@ -107,7 +106,7 @@ class Session:
         try:
             settle(run, EXACT, LASTING, PLAIN, _AT_SOURCE)
         except SettingsLost as error:
-            raise ConfigurationError(f"the source {self.place}: {error}", hint=POOLER_HINT) from error
+            raise ConfigurationError(f"the source {self.place}: {error}", hint=error.hint) from error
 
     def stream(self, query: str, *, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
         """The rows of a query with one `bytea` column as they arrive, in batches of about so many bytes. Closing the

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.required_columns import nam
 from airflow_parallel_apply.pipeline.target.postgres.rights import name_grant
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
-from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
+from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -193,7 +193,7 @@ class Session:
                 connection.execute("SELECT set_config('synchronous_commit', %s, false)", [self._synchronous_commit])
         except SettingsLost as error:
             connection.close()
-            raise ConfigurationError(f"the target: {error}", hint=POOLER_HINT) from error
+            raise ConfigurationError(f"the target: {error}", hint=error.hint) from error
         except BaseException:
             connection.close()
             raise
