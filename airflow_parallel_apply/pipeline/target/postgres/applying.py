@@ -25,13 +25,17 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import Part, describe
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
 
 _logger = logging.getLogger(__name__)
 
 
 class Applying(Protocol):
     """How one attempt applies what it loads. Used once, inside its transaction."""
+
+    def hold(self, connection: Connection, relation: Relation) -> TargetTable:
+        """The table of a relation, as in `hold_tables`; errors as there, too."""
+        ...
 
     def takes(self, connection: Connection, table: TargetTable) -> bool:
         """True if insertions may go straight into a table, in this transaction. Errors: as `describe_parts`."""
@@ -50,7 +54,16 @@ class StraightTables:
     def __init__(self, session: Session, *, patience: str) -> None:
         self._session = session
         self._patience = patience
+        self._is_patient = False
         self._is_replica: bool | None = None
+
+    def hold(self, connection: Connection, relation: Relation) -> TargetTable:
+        """See `Applying.hold`."""
+        if not self._is_patient:
+            connection.execute(self._session.sql("branches", self._patience))
+            self._is_patient = True
+        (table,) = hold_tables(connection, [relation], schema=self._session.schema)
+        return table
 
     def may_take(self, connection: Connection, table: TargetTable) -> bool:
         """See `Applying.takes`."""
@@ -60,7 +73,6 @@ class StraightTables:
         if any(column.generated for column in columns) or inexact_columns(table) or narrow_columns(table):
             return False
         if self._is_replica is None:
-            connection.execute(self._session.sql("branches", self._patience))
             self._is_replica = be_replica(connection, self._session)
         if self._is_replica:
             require_computed_alike(connection, [table], schema=self._session.schema)

@@ -70,6 +70,10 @@ class DirectCommit:
             case Standing.BEFORE:
                 return False
 
+    def hold(self, connection: Connection, relation: Relation) -> TargetTable:
+        """See `Applying`."""
+        return self._tables.hold(connection, relation)
+
     def takes(self, connection: Connection, table: TargetTable) -> bool:
         """See `Applying`."""
         return self._tables.may_take(connection, table)

@@ -71,6 +71,10 @@ class Preparation:
         """The place of a part of which nothing is left."""
         return (place_of(REFUSED, ()),)
 
+    def hold(self, connection: Connection, relation: Relation) -> TargetTable:
+        """See `Applying`."""
+        return self._tables.hold(connection, relation)
+
     def takes(self, connection: Connection, table: TargetTable) -> bool:
         """See `Applying`."""
         return not self._is_second_job and self._tables.may_take(connection, table)

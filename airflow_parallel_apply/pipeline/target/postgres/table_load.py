@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
 from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
 from airflow_parallel_apply.pipeline.target.postgres.straight_load import StraightLoad, refused_rows
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables, hold_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
 
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's COPY text that are sent at once."""
@@ -86,6 +86,8 @@ class TableLoad(RelationLoad):
         self._staged_bytes = 0
 
     def _keep(self, changes: NetChanges) -> None:
+        if self._applying is not None and not self._asked and (changes.operations == INSERT).any():
+            self._begin_inserting(self._applying)
         if self._target is None:
             (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
         left = self._without_insertions(changes)
@@ -98,8 +100,6 @@ class TableLoad(RelationLoad):
         """Let insertions go straight into the table, where they may; return what is to be staged."""
         is_insertion = changes.operations == INSERT
         is_mixed = not is_insertion.all()
-        if self._straight is None and is_insertion.any():
-            self._straight = self._begin_inserting()
         if self._straight is not None and (is_mixed or self._is_created) and not self._straight.goes_beside_others:
             self.flush()
             self._stop_inserting()
@@ -113,16 +113,15 @@ class TableLoad(RelationLoad):
         self._straight.add(changes.where(is_insertion))
         return changes.where(~is_insertion)
 
-    def _begin_inserting(self) -> StraightLoad | None:
-        """Ask, once, whether insertions may go straight into the table, which is as it was asked for until they are
+    def _begin_inserting(self, applying: Applying) -> None:
+        """Find out, once, whether insertions may go straight into the table, which is as it was found until they are
         in. Errors: `DirectRefused` where others keep it for long; psycopg's own where the connection is lost.
         """
-        applying, self._asked = (None if self._asked else self._applying), True
-        if applying is None or self._target is None or not applying.takes(self._connection, self._target):
-            return None
+        self._asked = True
         with refused_rows(self._connection, self._relation.name):
-            (self._target,) = hold_tables(self._connection, [self._relation], schema=self._schema)
-        return StraightLoad(self._connection, self._target) if applying.takes(self._connection, self._target) else None
+            self._target = applying.hold(self._connection, self._relation)
+        if applying.takes(self._connection, self._target):
+            self._straight = StraightLoad(self._connection, self._target)
 
     def _stage(self, changes: NetChanges) -> None:
         if not self._is_created:
