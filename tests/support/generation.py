@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
+from airflow_parallel_apply.pipeline.apply.target_watch import TargetWatch
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
@@ -117,6 +118,7 @@ class Generation:
                 log=open_reader(self.config.log_url),
                 stage=LocalStage(self.config.log_url, self.endpoint),
                 renewer=renewer,
+                watch=TargetWatch(session.target, renewing.target, cancelled=cancelled),
                 signals=LaneSignals(stop_requested=stop_requested, cancelled=cancelled, report=lambda report: None),
                 show_offset=str,
                 report=report,

@@ -121,6 +121,7 @@ def read_status(
         stream = default_slot(pipeline)
         warnings += torn_warnings(low, high, is_owned=state.is_owned)
         warnings += pending_warnings(reading.target.pending(), is_owned=state.is_owned)
+        warnings += reading.target.held_up()
         if log_url is not None:
             reader = open_reader(log_url)
             log, stream = reader.state(), reader.identity.stream

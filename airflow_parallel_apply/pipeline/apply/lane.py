@@ -169,22 +169,11 @@ class Lane:
     def _serve(self, task: Task) -> None:
         self._context.renewer.hold(CLAIM, task)
         try:
-            if task.queue == self._context.names.serial:
-                self._barriers.serve(task)
-                return
-            work = ChannelWork.of_task(task)
-            self._context.report.channels.add(work.channel)
-            state = self._context.retrying(self._context.coordinator.state)
-            if state.fails_below(work.first_seqno):
-                self._context.exchange(self._context.coordinator.park)
-            elif work.kind is Kind.BARRIER:
-                self._context.exchange(self._context.coordinator.arrive)
-            elif state.merging is not None:
-                self._context.exchange(self._context.coordinator.merge_points.join)
-            elif work.kind is Kind.STOP:
-                self._serve_stop(work)
-            else:
-                self._context.retrying(lambda: self._branches.serve(work))
+            with self._context.watch.working():
+                if task.queue == self._context.names.serial:
+                    self._barriers.serve(task)
+                else:
+                    self._serve_channel(ChannelWork.of_task(task))
         except (DependencyError, OwnershipLost) as error:
             # Somebody took the claim over, after a stall of ours; the generation itself is checked by the next read.
             _logger.warning("lost a claim, going on: %s", error)
@@ -197,6 +186,20 @@ class Lane:
         finally:
             self._context.renewer.hold(CLAIM, None)
             self._context.signals.report(self._context.report)
+
+    def _serve_channel(self, work: ChannelWork) -> None:
+        self._context.report.channels.add(work.channel)
+        state = self._context.retrying(self._context.coordinator.state)
+        if state.fails_below(work.first_seqno):
+            self._context.exchange(self._context.coordinator.park)
+        elif work.kind is Kind.BARRIER:
+            self._context.exchange(self._context.coordinator.arrive)
+        elif state.merging is not None:
+            self._context.exchange(self._context.coordinator.merge_points.join)
+        elif work.kind is Kind.STOP:
+            self._serve_stop(work)
+        else:
+            self._context.retrying(lambda: self._branches.serve(work))
 
     def _give_back(self) -> None:
         """Free what the lane holds now instead of at its lease's end, if the queue still takes the message."""

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.apply.target_watch import TargetWatch
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
@@ -49,6 +50,7 @@ class LaneContext:
     log: LogReader
     stage: Stage
     renewer: LeaseRenewer
+    watch: TargetWatch
     signals: LaneSignals
     report: LaneReport
     show_offset: Callable[[Offset], str]

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
+from airflow_parallel_apply.pipeline.apply.target_watch import TargetWatch
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
@@ -101,6 +102,7 @@ def apply(
         if opened.until_seqno is None:
             turns.start()
         stack.callback(turns.stop)
+        watch = TargetWatch(sessions[0].target, sessions[3].target, cancelled=signals.cancelled)
         context = LaneContext(
             config=config,
             routing=routing,
@@ -110,6 +112,7 @@ def apply(
             log=log,
             stage=stage,
             renewer=renewer,
+            watch=stack.enter_context(watch),
             signals=signals,
             report=report,
             # Only a message asks for it, and a source is much to import.
@@ -137,7 +140,7 @@ class _Ground:
 def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, queue: QueueEndpoint | None) -> _Ground:
     """Everything, or nothing is held. Errors: those of `apply`."""
     with ExitStack() as stack:
-        sessions = tuple(stack.enter_context(closing(open_session(target, config))) for _ in range(3))
+        sessions = tuple(stack.enter_context(closing(open_session(target, config))) for _ in range(4))
         tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
         state = require_pipeline(sessions[0].ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
         if state.generation == opened.generation:

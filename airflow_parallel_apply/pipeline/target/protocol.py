@@ -129,6 +129,10 @@ class Target(Protocol):
         """Return what is prepared or decided now; reads only. During a run there is nearly always something."""
         ...
 
+    def held_up(self) -> tuple[Finding, ...]:
+        """Warn of each session of the pipeline that waits for a lock of somebody else; reads only."""
+        ...
+
     def generation(self) -> int:
         """The last generation that owned the positions; 0 where there is none."""
         ...
@@ -197,6 +201,12 @@ class Target(Protocol):
 
     def discard(self, token: str) -> None:
         """Drop the staging of a claim."""
+        ...
+
+    def cancel(self) -> None:
+        """End what this instance's thread waits for at the target: `take`, `take_part` and `commit` then raise a
+        transient error. Nothing happens where it does not wait. Callable from any thread, and raises nothing.
+        """
         ...
 
     def close(self) -> None: ...

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
+from airflow_parallel_apply.pipeline.apply.target_watch import TargetWatch
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
@@ -313,6 +314,7 @@ class MemoryPipeline:
                 log=self.history.log,
                 stage=MemoryStage(session.target, self.history),
                 renewer=renewer,
+                watch=TargetWatch(session.target, session.target, cancelled=lambda: False),
                 signals=LaneSignals(
                     stop_requested=lambda: self.is_stop_asked, cancelled=lambda: False, report=lambda report: None
                 ),

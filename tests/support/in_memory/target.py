@@ -96,6 +96,9 @@ class MemoryTarget:
     def pending(self) -> Pending:
         return self._data.branches.pending
 
+    def held_up(self) -> tuple[Finding, ...]:
+        return ()
+
     def generation(self) -> int:
         self._require_session()
         return self._data.generation
@@ -303,6 +306,9 @@ class MemoryTarget:
     def discard(self, token: str) -> None:
         self._require_session()
         self._data.staging = {name: found for name, found in self._data.staging.items() if found.token != token}
+
+    def cancel(self) -> None:
+        """Nothing here waits for others."""
 
     def close(self) -> None:
         self._data.sessions.discard(self)

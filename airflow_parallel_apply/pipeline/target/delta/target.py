@@ -136,6 +136,9 @@ class DeltaTarget:
         first = min(state.positions[one.scope or 0].seqno + 1 for one in state.decided)
         return Pending(branches=0, decided=(first, max(one.last_seqno for one in state.decided)))
 
+    def held_up(self) -> tuple[Finding, ...]:
+        return ()
+
     def generation(self) -> int:
         return self._of_this_ledger().generation
 
@@ -225,6 +228,9 @@ class DeltaTarget:
             return all(one.token != token for one in self._state().decided)
 
         self._staging.sweep(lambda _scope, of_token: of_token == token_word(token), is_ours=is_ours)
+
+    def cancel(self) -> None:
+        """Nothing here waits for others."""
 
     def close(self) -> None:
         """Nothing is open between calls."""

@@ -116,6 +116,9 @@ class FilesTarget:
     def pending(self) -> Pending:
         return Pending(branches=0, decided=None)
 
+    def held_up(self) -> tuple[Finding, ...]:
+        return ()
+
     def generation(self) -> int:
         return self._head().generation
 
@@ -244,6 +247,9 @@ class FilesTarget:
 
     def discard(self, token: str) -> None:
         """Do nothing: staged files mean nothing without a manifest, and a sweep removes them."""
+
+    def cancel(self) -> None:
+        """Nothing here waits for others."""
 
     def close(self) -> None: ...
 

@@ -113,6 +113,9 @@ class KafkaTarget:
     def pending(self) -> Pending:
         return Pending(branches=0, decided=None)
 
+    def held_up(self) -> tuple[Finding, ...]:
+        return ()
+
     def generation(self) -> int:
         head = self._head()
         return 0 if head is None else head.generation
@@ -202,6 +205,9 @@ class KafkaTarget:
 
     def discard(self, token: str) -> None:
         self._staging.drop_token(token)
+
+    def cancel(self) -> None:
+        """Nothing here waits for others."""
 
     def close(self) -> None:
         self.leave()

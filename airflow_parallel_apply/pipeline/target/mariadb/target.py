@@ -94,6 +94,9 @@ class MariaDbTarget:
     def pending(self) -> Pending:
         return Pending(branches=0, decided=None)
 
+    def held_up(self) -> tuple[Finding, ...]:
+        return ()
+
     def generation(self) -> int:
         return routed(self._session, self._ledger_name())[1]
 
@@ -147,6 +150,10 @@ class MariaDbTarget:
         claim = claim_tag(token)
         with self._session.errors("discard"):
             drop_foreign_staging(self._session, lambda owner: owner.claim == claim)
+
+    def cancel(self) -> None:
+        with suppress(pymysql.MySQLError):
+            self._session.cancel()
 
     def close(self) -> None:
         self._session.close()

@@ -35,6 +35,7 @@ _AT_TARGET: Final = {"client_min_messages": "warning"}
 _END_TIMEOUT: Final = timedelta(seconds=5)
 _END_TRIES: Final = 3
 _CONNECT_TIMEOUT_SECONDS: Final = 10
+_CANCEL_SECONDS: Final = 5.0
 
 
 class Session:
@@ -171,6 +172,13 @@ class Session:
     def another(self) -> Connection:
         """A new session like this one; the caller closes it. Errors: psycopg's own, `ConfigurationError`."""
         return self._connect()
+
+    def cancel(self) -> None:
+        """End the statement under way, from another thread; it then fails."""
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def close(self) -> None:
         """Idempotent."""

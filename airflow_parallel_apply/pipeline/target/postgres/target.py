@@ -34,6 +34,7 @@ from airflow_parallel_apply.pipeline.target.postgres.branches import (
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
+from airflow_parallel_apply.pipeline.target.postgres.held_up import held_up
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
@@ -119,6 +120,9 @@ class PostgresTarget:
     def pending(self) -> Pending:
         return read_pending(self._session)
 
+    def held_up(self) -> tuple[Finding, ...]:
+        return held_up(self._session)
+
     def generation(self) -> int:
         return routed(self._session, self._ledger_name())[1]
 
@@ -173,6 +177,9 @@ class PostgresTarget:
     def discard(self, token: str) -> None:
         with self._session.transaction("discard") as connection:
             drop_claim_staging(connection, schema=self._session.schema, pipeline=self._session.pipeline, token=token)
+
+    def cancel(self) -> None:
+        self._session.cancel()
 
     def close(self) -> None:
         self._session.close()
