@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     FatalError,
@@ -25,6 +26,7 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -153,26 +155,43 @@ def test_a_privilege_that_the_target_took_back_is_named(rig: Rig, target_server:
         execute(rig.target_dsn, "DROP OWNED BY applier", "DROP ROLE applier")
 
 
-def test_a_function_that_the_source_took_back_is_granted(rig: Rig) -> None:
-    function = "FUNCTION pg_logical_emit_message(boolean, text, text, boolean)"
-    parts = psycopg.conninfo.conninfo_to_dict(rig.source_dsn)
+@pytest.fixture
+def reader(rig: Rig) -> Iterator[Rig]:
+    """The same pipeline, whose role at the source has the rights of the tables' owner."""
+    parts = conninfo_to_dict(rig.source_dsn)
     role = f"{parts['dbname']}_reader"
-    dsn = psycopg.conninfo.make_conninfo(**{**parts, "user": role, "password": "secret"})
+    rig.write(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'secret'", f"GRANT {parts['user']} TO {role}")
+    yield replace(rig, source_dsn=make_conninfo(rig.source_dsn, user=role, password="secret"))
+    rig.write(f"REASSIGN OWNED BY {role} TO CURRENT_USER", f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def given_back(owner: Rig, reader: Rig, says: str, step: Callable[[], object]) -> None:
+    """The step is refused, and the hint has the statement that gives the role at the source what it lacks."""
+    with pytest.raises(ConfigurationError, match=says) as denied:
+        step()
+    (statement,) = re.findall(r"Run ((?:GRANT|ALTER) .*?) at the source", str(denied.value))
+    owner.write(statement)
+    step()
+    goes_on(reader)
+
+
+def test_a_function_that_the_source_took_back_is_granted(rig: Rig, reader: Rig) -> None:
     rig.write(
-        f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'secret'",
-        f"GRANT {parts['user']} TO {role}",
-        f"REVOKE EXECUTE ON {function} FROM PUBLIC, CURRENT_USER",
+        "REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean) FROM PUBLIC, CURRENT_USER",
         "ALTER TABLE t SET (fillfactor = 50)",
     )
-    reader = replace(rig, source_dsn=dsn)
-    try:
-        with pytest.raises(ConfigurationError, match="permission denied for function") as denied:
-            reader.run()
-        (grant,) = re.findall(r"Run (GRANT .*?) at the source", str(denied.value))
-        rig.write(grant)
-        goes_on(reader)
-    finally:
-        rig.write(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    given_back(rig, reader, "permission denied for function", reader.run)
+
+
+@gated
+def test_a_publication_that_another_role_owns_is_given_back_before_a_copy(rig: Rig, reader: Rig) -> None:
+    publication = "ALTER PUBLICATION parallel_apply_p"
+    rig.write(f"{publication} DROP TABLE t", f"{publication} OWNER TO pg_monitor")
+
+    def copy() -> None:
+        recopy_tables(reader.config, reader.source, reader.target, [("public", "t")], report=lambda progress: None)
+
+    given_back(rig, reader, "must be owner of publication", copy)
 
 
 def test_a_slot_that_is_gone_is_refused_since_changes_are_missing(rig: Rig) -> None:

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answers
 from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
-from airflow_parallel_apply.pipeline.source.postgres.rights import closed_function_hint
+from airflow_parallel_apply.pipeline.source.postgres.rights import lacking_right_hint
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.logins import LOGIN_HINT, hint_while_away, refuses_login
@@ -169,7 +169,7 @@ class Session:
                     found.hint = held_up_hint(self.catalog())
             if error.sqlstate == sqlstate.INSUFFICIENT_PRIVILEGE:
                 with suppress(psycopg.Error):
-                    found.hint = closed_function_hint(self.catalog(), found.message) or found.hint
+                    found.hint = lacking_right_hint(self.catalog(), found.message) or found.hint
             raise found from error
 
     def _conninfo(self) -> str:
