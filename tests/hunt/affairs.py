@@ -8,15 +8,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.hunt.migrations import RECIPES, Recipe
-from tests.hunt.partitioning import PARTITIONING
+from tests.hunt.migrations import Recipe
+from tests.hunt.overlaps import OVERLAPS, any_recipe
 from tests.hunt.roles import source_rights
-from tests.hunt.round_trips import ROUND_TRIPS
 from tests.hunt.runs import abandoned, captured, killed, routing, stopped
 from tests.hunt.servers import WENT_BACK, crash, promoted, restored_in_mid_run
 from tests.hunt.step import Step
 from tests.hunt.tables import Table
-from tests.hunt.whole_tables import WHOLE_TABLES
 
 _INTERVALS: Final = 4
 _STALE: Final = ("the log", "log at", "of the log", "is missing in the log", "another log")
@@ -130,7 +128,7 @@ def prepared_through(dice: random.Random, tables: Sequence[Table]) -> list[Step 
 def done_again(dice: random.Random, tables: Sequence[Table]) -> list[Step | Recipe]:
     """The target goes back behind alterations that it has had, and meets them again; copies of tables among them."""
     kind = "target restored over changes"
-    recipes = [_recipe(dice, tables) for _ in range(dice.choice((1, 1, 2)))]
+    recipes = [any_recipe(dice, tables) for _ in range(dice.choice((1, 1, 2)))]
     rows = Step(do="source", sql=tuple(table.change(dice) for table in tables))
     copy = Step(do="recopy", options={"tables": [dice.choice(tables).path]}, kind="tables recopied")
     stop = Step(do="stopped", options={"units": 1}, kind="stop")
@@ -143,21 +141,9 @@ def done_again(dice: random.Random, tables: Sequence[Table]) -> list[Step | Reci
     ]  # fmt: skip
 
 
-def _recipe(dice: random.Random, tables: Sequence[Table]) -> Recipe:
-    """Any alteration, of one table or of several."""
-    live = [table for table in tables if table.schema == "public"] or tables
-    able = [table for table in live if len(table.plain()) >= 2]
-    if not able or dice.random() < 0.7:
-        rooms = WHOLE_TABLES | PARTITIONING | ROUND_TRIPS
-        return rooms[dice.choice(sorted(rooms))](dice, live)
-    table = dice.choice(able)
-    recipe = RECIPES[dice.choice(sorted(RECIPES))](dice, table)
-    recipe.names = [name for name in recipe.names if name] and [*recipe.names, table.name]
-    return recipe
-
-
 AFFAIRS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step | Recipe]]]] = {
     "run cleared": cleared, "backfill": backfilled, "run until now": up_to_now, "log moved": log_moved,
     "source rights taken": source_rights, "truncated together": truncated_together,
     "prepared through": prepared_through, "target restored over changes": done_again,
+    **OVERLAPS,
 }  # fmt: skip

@@ -20,6 +20,7 @@ def invoked(rig: Rig, text: str) -> Result:
         "--target": [rig.target_dsn], "--log-url": [config.log_url],
         "--tables": list(config.tables.include), "--ddl": [config.ddl.value],
         "--channels": [str(config.channels)],
+        **({"--slot": [config.slot]} if config.slot else {}),
         **({} if rig.queue is None else {"--queue": [rig.queue.dsn]}),
         **({} if rig.ledger_dsn is None else {"--ledger": [rig.ledger_dsn]}),
     }  # fmt: skip

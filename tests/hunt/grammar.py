@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.hunt.affairs import AFFAIRS
@@ -11,7 +12,8 @@ from tests.hunt.events import EVENTS
 from tests.hunt.handovers import HANDOVERS
 from tests.hunt.hands import HANDS, NEED_BRANCHES
 from tests.hunt.loads import LOADS
-from tests.hunt.migrations import RECIPES, RECOPY, ROWS, RUN, Recipe
+from tests.hunt.migrations import BOUND, RECIPES, RECOPY, ROWS, RUN, Recipe
+from tests.hunt.overlaps import NEED_EPOCHS, NEED_SECOND, second_of
 from tests.hunt.partitioning import NEED_RANGES, PARTITIONING
 from tests.hunt.rebuilds import REBUILDS
 from tests.hunt.relations import RELATIONS
@@ -90,7 +92,8 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
             steps += [Step(do="run")]
     # A definition travels with the next row: without this the two sides may differ in columns that hold nothing yet.
     steps += [Step(do="touch", sql=(table.insert(dice, 2),), options={"table": table.path}) for table in tables]
-    return Trial(seed=seed, parameters=parameters, steps=(*steps, Step(do="run"), Step(do="run")))
+    steps += [Step(do=do) for do in ("run", "run", *(("second", "second") if "second" in parameters else ()))]
+    return Trial(seed=seed, parameters=parameters, steps=tuple(steps))
 
 
 def parameters_of(dice: random.Random) -> dict[str, Any]:
@@ -175,6 +178,10 @@ def _scenes(
         tables[0] = ranged(dice, "t0", with_default=dice.random() < 0.5)
     if set(chosen) & set(NEED_BRANCHES):
         parameters |= {"consistency": "epoch", "epoch_protocol": "two_phase"}
+    if set(chosen) & set(NEED_EPOCHS):
+        parameters |= {"consistency": "epoch", "epoch_protocol": "leader_merge"}
+    if set(chosen) & set(NEED_SECOND):
+        parameters |= {"start": "empty", "second": second_of(dice)}
     if set(chosen) & set(NEED_READER):
         parameters |= {"source_role": "reader"}
     return chosen
@@ -231,13 +238,17 @@ def performed(
     kind = f"{kind}{', told' if with_messages else ''}"
     options = {"superuser": True} if recipe.superuser else {}
     if together:
-        sql = tuple(statement for statement, _ in groups if not statement.startswith((RUN, RECOPY)))
+        sql = tuple(statement for statement, _ in groups if not statement.startswith((RUN, RECOPY, BOUND)))
         by_hand = tuple(done for _, done in groups if done)
-        return [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=by_hand, options=options)]
+        steps = [Step(do="transaction", sql=sql, kind=kind, names=names, by_hand=by_hand, options=options)]
+        return _migrated_ahead(dice, steps) if recipe.is_ahead else steps
     steps = []
     for statement, done in groups:
         if statement == RUN:
             steps.append(Step(do="run"))
+            continue
+        if statement == BOUND:
+            steps.append(Step(do="bound", options={"judged": True}))
             continue
         if statement.startswith(RECOPY):
             options_of_copy = {"tables": statement.removeprefix(RECOPY).split()}
@@ -247,7 +258,17 @@ def performed(
         steps.append(Step(do="source", sql=(statement,), kind=kind, names=names, by_hand=by_hand, options=options))
         if dice.random() < 0.15:
             steps.append(Step(do="run"))
-    return steps
+    return _migrated_ahead(dice, steps) if recipe.is_ahead else steps
+
+
+def _migrated_ahead(dice: random.Random, steps: list[Step]) -> list[Step]:
+    """All that a person would do at the target is done there at once, before the pipeline comes to it."""
+    by_hand = tuple(one for step in steps for one in step.by_hand)
+    names = tuple(name for step in steps for name in step.names)
+    done = Step(do="target", sql=by_hand, kind="migrated ahead", names=names)
+    left = [replace(step, by_hand=()) for step in steps if step.do != "run"]
+    place = dice.choice((0, len(left)))
+    return [*left[:place], done, *left[place:]]
 
 
 def _is_untold(statement: str) -> bool:

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Side, errors
 from tests.hunt.commands import invoked
+from tests.hunt.verdicts import RED, Caught
 from tests.support.rig import execute
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _TIMES_REFUSED: Final = 3
 _MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
 _AS_IT_IS: Final = "Where it has what the statement makes already"
 """Begins what helps only where the target is as if the statement had been run."""
+_LACKING: Final = re.compile(r'"(?:\w+\.)?(\w+)" does not exist')
 _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
 _AT_SOURCE: Final = re.compile(r"(?<!\. )(?<!: )\bat the source\b(?!')")
@@ -57,8 +59,6 @@ class Follower:
 
     def follow(self, error: Exception) -> str:
         """Do what is said; in which way. Errors: `Caught`, where nothing is said that can be done."""
-        from tests.hunt.player import Caught
-
         told = str(error)
         hint = told.partition("Hint:")[2]
         stem = re.sub(r"generation \d+|seqno \d+", "", told)
@@ -66,6 +66,8 @@ class Follower:
         self._told.append(stem)
         if times > 2:
             raise Caught("hints lead nowhere", told)
+        if not times and _AS_IT_IS in hint and (how := self._made_first(told)):
+            return how
         known = _TAKEN_AS_DONE.search(hint.partition(_VOUCHED_FOR)[0])
         if (times or "already exists" in told) and known is not None and _SKIPS.search(hint) is None:
             return self._taken_as_done(known)
@@ -76,6 +78,9 @@ class Follower:
             return self._taken_as_done(known)
         if known is not None and "), then run once with ddl=skip" in hint and (how := self._sql(error, hint)):
             return f"{how}; {self._taken_as_done(known)}"
+        if "), then run once with ddl=apply" in hint and (how := self._sql(error, hint)):
+            self._player.configure({"ddl": DdlPolicy.APPLY})
+            return f"{how}; ddl=apply for a run"
         for way in (
             self._without,
             self._passing_over,
@@ -108,8 +113,6 @@ class Follower:
 
     def command(self, text: str) -> str:
         """A command of `parallel-apply`, with the pipeline's options where it leaves them out."""
-        from tests.hunt.player import Caught
-
         result, done = invoked(self._player.rig, text), text
         if "No such command" in result.output:
             raise Caught(MISSING, text)
@@ -214,8 +217,6 @@ class Follower:
 
     def _without(self, error: Exception, hint: str) -> str:
         """Green without some tables, then with them again."""
-        from tests.hunt.player import RED
-
         found = re.search(r"Leave ([\w., ]+?) out with an exclude pattern until", hint)
         if found is None:
             return ""
@@ -234,8 +235,6 @@ class Follower:
 
     def _former(self) -> str:
         """One run as before, then the change again."""
-        from tests.hunt.player import RED
-
         given = self._player.rig.config
         before = {"channels": self._player.trial.parameters["channels"], "partitioner": "key"}
         for step in self._player.past[:-1]:
@@ -263,6 +262,16 @@ class Follower:
         statements = [one for step in steps if any(named(name, told) for name in step.names) for one in step.by_hand]
         return self._execute(Side.TARGET, statements)
 
+    def _made_first(self, told: str) -> str:
+        """A person makes what the target lacks as he made it at the source, where that could not be told."""
+        lacking = _LACKING.search(told)
+        if lacking is None:
+            return ""
+        made = re.compile(rf"CREATE\b[^(;]*\b{lacking.group(1)}\b")
+        return self._execute(
+            Side.TARGET, [one for step in self._player.past for one in step.by_hand if made.match(one)]
+        )
+
     def _passing_over(self, error: Exception, hint: str) -> str:
         """One run up to an LSN that passes over the DDL before it."""
         found = _SKIPS.search(hint)
@@ -273,15 +282,13 @@ class Follower:
     def _taken_as_done(self, found: re.Match[str]) -> str:
         if found.group(1) is not None:
             return self._skipped(found)
-        self._player.configure({"ddl": DdlPolicy.SKIP})
+        self._player.vouch(self.done)
         return "ddl=skip, for what was done by hand"
 
     def _skipped(self, found: re.Match[str]) -> str:
-        from tests.hunt.player import RED
-
         self.done.append(found.group(0))
         given = self._player.rig.config.ddl
-        self._player.configure({"ddl": DdlPolicy.SKIP})
+        self._player.vouch(self.done)
         try:
             self._player.run_once(until=found.group(1))
         except RED as failure:
@@ -290,7 +297,7 @@ class Follower:
         return found.group(0)
 
     def _anew(self, error: Exception, hint: str) -> str:
-        if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop", hint):
+        if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop|slot of its own", hint):
             return ""
         player = self._player
         self.done.append("started anew")

@@ -12,8 +12,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from tests.hunt.player import Caught, Player, Tally
+from tests.hunt.player import Player
 from tests.hunt.step import Trial
+from tests.hunt.verdicts import Caught, Tally
 from tests.hunt.world import World
 
 _LONGEST_SECONDS: Final = 480.0

@@ -16,20 +16,24 @@ RUN: Final = "-- run"
 """A place where a run captures what was done so far."""
 RECOPY: Final = "-- recopy "
 """Begins a place where tables are copied anew."""
+BOUND: Final = "-- bound"
+"""A place that a later run ends at."""
 BY_TOOL: Final = "/* tool */ "
 """Begins what a tool does for itself: nobody repeats it at the target, or tells it."""
 
 
 @dataclass(kw_only=True)
 class Recipe:
-    """Statements in order. `alone`: they cannot run in one transaction. `superuser`: who has to run them. `form`: how
-    a statement that changes a definition is run, alone or with what tells it.
+    """Statements in order. `alone`: they cannot run in one transaction. `superuser`: who has to run them. `is_ahead`: a
+    person has made the same changes at the target by then. `form`: how a statement that changes a definition is run,
+    alone or with what tells it.
     """
 
     statements: list[str]
     names: list[str] = field(default_factory=list)
     alone: bool = False
     superuser: bool = False
+    is_ahead: bool = False
     form: Callable[[Sequence[str]], str] = "; ".join
 
     @property

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
+from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, StoreName
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from tests.hunt.hints import LAPSE
+from tests.hunt.photographs import Photographs
 from tests.hunt.step import Step
+from tests.hunt.verdicts import RED, Caught
 from tests.support.rig import Rig, execute
 
 if TYPE_CHECKING:
     from tests.hunt.player import Player
+
+_WORDS: Final = {"consistency": Consistency, "epoch_protocol": EpochProtocol, "store": StoreName}
+"""Parameters whose values are words of the product's."""
 
 
 class Operations:
@@ -27,6 +34,7 @@ class Operations:
     def __init__(self, player: Player) -> None:
         self._player = player
         self._until = ""
+        self._photographs = Photographs(player)
         self._former_log = ""
         self._moments: list[datetime] = []
         self._number = 0
@@ -41,8 +49,6 @@ class Operations:
 
     def _tried(self, what: Callable[[], Any]) -> Any:
         """None, where it was red."""
-        from tests.hunt.player import RED, Caught
-
         try:
             return what()
         except RED as error:
@@ -54,7 +60,9 @@ class Operations:
         return None
 
     def _parameters(self, step: Step) -> None:
-        self._player.configure(dict(step.options))
+        self._player.configure(
+            {name: _WORDS[name](value) if name in _WORDS else value for name, value in step.options.items()}
+        )
 
     def _leave_out(self, step: Step) -> None:
         """Exclude a table."""
@@ -75,15 +83,18 @@ class Operations:
         self._tried(lambda: self._rig.run(run_id))
 
     def _moment(self, step: Step) -> None:
+        self._photographs.take(f"moment_{len(self._moments)}")
         ((now,),) = self._rig.rows("SELECT clock_timestamp()", side="source")
         self._moments.append(now)
 
     def _interval(self, step: Step) -> None:
         """A scheduled run, for the time between two moments."""
-        bounds = self._moments[int(step.options["number"]) :][:2]
+        number = int(step.options["number"])
+        bounds = self._moments[number:][:2]
         if len(bounds) == 2:
             run_id, interval = self._run_id(), Interval(start=bounds[0], end=bounds[1])
-            self._tried(lambda: self._rig.run(run_id, interval=interval))
+            if self._tried(lambda: self._rig.run(run_id, interval=interval)) is not None:
+                self._photographs.compare(f"moment_{number + 1}")
 
     def _keep_log(self, step: Step) -> None:
         shutil.copytree(self._rig.config.log_url, self._kept_log, dirs_exist_ok=True)
@@ -124,12 +135,26 @@ class Operations:
         return self._player.world.directory / "log.kept"
 
     def _purge(self, step: Step) -> None:
-        self._tried(lambda: purge_log(self._rig.config.log_url, [self._rig.target]))
+        self._tried(lambda: purge_log(self._rig.config.log_url, [rig.target for rig in self._player.rigs]))
+
+    def _whole(self, step: Step) -> None:
+        """All rows of a table that each transaction changes whole are those of one transaction."""
+        if self._rig.config.consistency is Consistency.EPOCH:
+            # Shrinking may have left out what makes the table.
+            with suppress(psycopg.errors.UndefinedTable):
+                rows = self._player.rig_of_owner.rows(f"SELECT DISTINCT v FROM {step.options['table']}")
+                if len(rows) > 1:
+                    raise Caught("a transaction is seen in part", f"{step}: {rows}")
 
     def _bound(self, step: Step) -> None:
+        """`judged`: the source is photographed, to be compared with what a run makes of it that ends here."""
+        if step.options.get("judged"):
+            self._photographs.take("bound")
         self._until = self._player.now()
 
     def _bounded(self, step: Step) -> None:
-        if self._until:
-            run_id = self._run_id()
-            self._tried(lambda: self._rig.run(run_id, until=self._until))
+        if not self._until:
+            return
+        run_id = self._run_id()
+        if self._tried(lambda: self._rig.run(run_id, until=self._until)) is not None:
+            self._photographs.compare("bound")

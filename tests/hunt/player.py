@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.check import check_pipeline
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.run import preparing
-from airflow_parallel_apply.queue.model import QueueError
 from tests.hunt.disturb import Disturbances
 from tests.hunt.hints import Follower, named
 from tests.hunt.kept import Kept
 from tests.hunt.oracle import differences, tell_definitions
-from tests.hunt.rigs import SCHEMAS, rig_of
+from tests.hunt.rigs import SCHEMAS, rig_of, second_rig_of
+from tests.hunt.statements import LOCK_TIMEOUT, patient, run_each
 from tests.hunt.step import Step, Trial
 from tests.hunt.targets.hints import FollowerElsewhere
 from tests.hunt.targets.open import POSTGRES
+from tests.hunt.verdicts import RED, Caught, Tally, stem
 from tests.hunt.world import World
 from tests.support.rig import Rig, execute
 
-RED: Final = (ParallelApplyError, QueueError)
 _TRIES: Final = 14
 _ROUNDS: Final = 4
 """How often tables are looked at, each time behind what was proposed."""
-_LOCK_TIMEOUT: Final = "3s"
-
-
-class Caught(Exception):
-    """A finding: what kind, and what was seen."""
-
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(f"{kind}: {what}")
-        self.kind = kind
-        self.what = what
-
-
-@dataclass(kw_only=True)
-class Tally:
-    """Counts of what a trial went through."""
-
-    green: int = 0
-    red: list[str] = field(default_factory=list)
-    followed: list[str] = field(default_factory=list)
 
 
 class Player:
@@ -72,6 +53,9 @@ class Player:
         self._kept = Kept()
         self.green_at = 0
         """How many of the steps lay before the last green run."""
+        self._database = "hunt"
+        self._other: tuple[Any, ...] = ()
+        """The same four of another pipeline of the log, which `_second` exchanges for these."""
 
     def play(self) -> Tally:
         """Errors: `Caught`; whatever else is the hunt's own mistake."""
@@ -81,6 +65,8 @@ class Player:
             self.follow_target()
         preparing.FIRST_CAPTURE_CHANGES = self.trial.parameters.get("step_changes", 200_000)  # type: ignore[misc]
         capture_turn.STEP_CHANGES = preparing.FIRST_CAPTURE_CHANGES  # type: ignore[misc]
+        if "second" in self.trial.parameters:
+            self._other = (second_rig_of(self.rig, self.trial, self.world.second()), Kept(), 0, "second")
         disturbances = Disturbances(self)
         try:
             for number, step in enumerate(self.trial.steps):
@@ -88,7 +74,9 @@ class Player:
                 self.say(f"  {number}: {step}")
                 if step.do == "run":
                     until = self.now() if step.options.get("bound") == "now" else ""
-                    self.judged_run(strict=number == len(self.trial.steps) - 1, until=until)
+                    self.judged_run(strict=self._is_last(number), until=until)
+                elif step.do == "second":
+                    self._second(strict=self._is_last(number))
                 elif step.do in ("source", "touch", "transaction", "session", "both", "target", "tables"):
                     getattr(self, f"_{step.do}")(step)
                 else:
@@ -112,7 +100,7 @@ class Player:
             except RED as error:
                 told, until = str(error), ""
                 self.say(f"    red: {told}")
-                self.tally.red.append(_stem(told))
+                self.tally.red.append(stem(told))
                 if not isinstance(error, LeaseBusy):
                     self._require_named(told)
                 self.tally.followed.append(follower.follow(error))
@@ -122,10 +110,9 @@ class Player:
             self.tally.green += 1
             self.configure({"ddl": ddl})
             if not strict and not is_told and (found := self._differences(strict=False)):
-                if until:
-                    self._require_no_more(found)
+                self._require_no_more(found)
                 self.say("    differs: a row of each table tells its definition")
-                tell_definitions(self._rig_of_judge.source_dsn, SCHEMAS)
+                tell_definitions(self.rig_of_judge.source_dsn, SCHEMAS)
                 self.judged_run(strict=False, is_told=True)
                 return
             self.require_equal(strict=strict, followed=follower.done)
@@ -134,11 +121,11 @@ class Player:
         raise Caught("hints lead nowhere", told)
 
     def _require_no_more(self, found: list[str]) -> None:
-        """A run without a bound brings no row that lay before the bound of the one before it."""
+        """A green run leaves nothing to do for another one behind it, while nobody writes."""
         with suppress(*RED):
             self.run_once()
             if self._differences(strict=False) != found:
-                raise Caught("green and different", f"up to its bound: {' | '.join(found)}")
+                raise Caught("green and different", f"until the next run: {' | '.join(found)}")
 
     def run_once(self, *, until: str = "") -> None:
         self._number += 1
@@ -160,7 +147,7 @@ class Player:
             raise Caught(kind, " | ".join([*found, *(f"followed: {one}" for one in followed)]))
         if self.hunted is not None:
             return
-        comparison = self._rig_of_judge.comparison()
+        comparison = self.rig_of_judge.comparison()
         # A table without rows need not be there, nor a column that no row has told of.
         unequal = [str(table) for table in comparison.tables if not table.equal and table.name in known]
         if unequal:
@@ -169,16 +156,25 @@ class Player:
     def _differences(self, *, strict: bool) -> list[str]:
         if self.hunted is not None:
             return self.hunted.differences(self.rig)
-        source, target = self._rig_of_judge.source_dsn, self._rig_of_judge.target_dsn
+        source, target = self.rig_of_judge.source_dsn, self.rig_of_judge.target_dsn
         known, tables = self._touched if strict else set(), self.rig.config.tables
         found = differences(source, target, SCHEMAS, known=known, but=tables.exclude)
         may_go = any("DROP" in text for step in self.past for text in (*step.sql, *step.by_hand))
         return [*found, *self._kept.differences(target, tables, may_go=may_go)]
 
     def begin_anew(self) -> None:
-        """With a log that is not there yet."""
+        """With a log that is not there yet, and that no other pipeline shares."""
         self._kept = Kept()
         self.next_log()
+        if self._other:
+            self.configure({"slot": f"parallel_apply_{self._log}"})
+
+    def vouch(self, done: Collection[str]) -> None:
+        """The next run takes definitions for done: at the target of another pipeline of the log this is done first."""
+        self.configure({"ddl": DdlPolicy.SKIP})
+        if self._other:
+            at_target = (one.removeprefix("target: ") for one in done if one.startswith("target: "))
+            run_each(self._other[0].target_dsn, tuple(one for one in at_target if " FAILED " not in one))
 
     def next_log(self) -> None:
         """The log is at another place from now on."""
@@ -186,19 +182,24 @@ class Player:
         self.configure({"log_url": str(self.world.directory / f"log{self._log}")})
 
     @property
+    def rigs(self) -> list[Rig]:
+        """Those of all pipelines of the log, this one first."""
+        return [self.rig, *self._other[:1]]
+
+    @property
     def rig_of_owner(self) -> Rig:
         """As a superuser at the target."""
         return self.rig if self.hunted is not None else replace(self.rig, target_dsn=self.ledger_dsn)
 
     @property
-    def _rig_of_judge(self) -> Rig:
+    def rig_of_judge(self) -> Rig:
         """As a superuser at both sides."""
         return replace(self.rig_of_owner, source_dsn=self.world.servers["source"].dsn("hunt"))
 
     @property
     def ledger_dsn(self) -> str:
         """The database of the pipeline's ledger, as its owner: the target's, where that can hold one."""
-        return self.world.servers["target"].dsn("hunt")
+        return self.world.servers["target"].dsn(self._database)
 
     def follow_target(self) -> None:
         """The target has another address."""
@@ -262,7 +263,7 @@ class Player:
         do = {"transaction": self._transaction, "target": self._target}.get(str(step.options["do"]), self._source)
         do(step, lock_timeout="20s")
 
-    def _source(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
+    def _source(self, step: Step, lock_timeout: str = LOCK_TIMEOUT) -> None:
         run_each(self._source_dsn(step), step.sql, lock_timeout)
 
     def _source_dsn(self, step: Step) -> str:
@@ -271,10 +272,10 @@ class Player:
     def _touch(self, step: Step) -> None:
         """A row of a table's last definition: from here on the pipeline can know it, if one was written."""
         with psycopg.connect(self.rig.source_dsn, autocommit=True) as connection, suppress(psycopg.Error):
-            if sum(_patient(connection, statement) for statement in step.sql):
+            if sum(patient(connection, statement) for statement in step.sql):
                 self._touched.add(str(step.options["table"]))
 
-    def _target(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
+    def _target(self, step: Step, lock_timeout: str = LOCK_TIMEOUT) -> None:
         if self.hunted is not None:
             self.hunted.run(step.sql)
             return
@@ -282,8 +283,27 @@ class Player:
         for path in step.options.get("keeps", ()):
             self._kept.note(self.rig_of_owner.target_dsn, path, self.rig.config.tables)
 
+    def _is_last(self, number: int) -> bool:
+        """True if no later step does the same."""
+        return all(step.do != self.trial.steps[number].do for step in self.trial.steps[number + 1 :])
+
+    def _second(self, *, strict: bool) -> None:
+        """A run of another pipeline of the log, judged as this one's are."""
+        self._exchange()
+        try:
+            self.judged_run(strict=strict)
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        ours = self.rig, self._kept, self.green_at, self._database
+        self.rig, self._kept, self.green_at, self._database = self._other
+        self._other = ours
+
     def _both(self, step: Step) -> None:
         run_each(self.rig.source_dsn, step.sql)
+        if self._other:
+            run_each(self._other[0].target_dsn, step.sql)
         run_each(self.rig_of_owner.target_dsn, step.sql)
         grant = "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO plain"
         execute(self.rig_of_owner.target_dsn, grant)
@@ -309,12 +329,12 @@ class Player:
             self.configure({"tables": replace(given, exclude=(*given.exclude, *sorted(refused)))})
         raise Caught("a finding that its own commands do not mend", " | ".join(map(str, wrong)))
 
-    def _transaction(self, step: Step, lock_timeout: str = _LOCK_TIMEOUT) -> None:
+    def _transaction(self, step: Step, lock_timeout: str = LOCK_TIMEOUT) -> None:
         """Run the statements; one that fails is undone alone, and the others go on."""
         with suppress(psycopg.Error), psycopg.connect(self._source_dsn(step)) as connection:
             for statement in step.sql:
                 with suppress(psycopg.Error), connection.transaction():
-                    _patient(connection, statement, lock_timeout)
+                    patient(connection, statement, lock_timeout)
             if step.options.get("rollback"):
                 connection.rollback()
 
@@ -324,27 +344,4 @@ class Player:
             self._sessions[name] = psycopg.connect(self.rig.source_dsn, autocommit=True)
         for statement in step.sql:
             with suppress(psycopg.Error):
-                _patient(self._sessions[name], statement)
-
-
-def run_each(dsn: str, statements: tuple[str, ...], lock_timeout: str = _LOCK_TIMEOUT) -> list[str]:
-    """Each by itself; what could not be done. A step that was left out may have made what a later one needs."""
-    failed = []
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        for statement in statements:
-            try:
-                _patient(connection, statement, lock_timeout)
-            except psycopg.Error as error:
-                failed.append(f"{statement}: {error.diag.message_primary}")
-    return failed
-
-
-def _patient(connection: psycopg.Connection[Any], statement: str, lock_timeout: str = _LOCK_TIMEOUT) -> int:
-    """But not for ever: a session that the trial itself holds open may be in the way. How many rows it wrote."""
-    connection.execute(f"SET lock_timeout = '{lock_timeout}'")
-    return connection.execute(statement).rowcount
-
-
-def _stem(told: str) -> str:
-    """A reason without its names and numbers, for counting."""
-    return re.sub(r"\d+", "n", re.sub(r"\[.*|Hint:.*", "", told))[:110].strip()
+                patient(self._sessions[name], statement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import psycopg
@@ -55,3 +56,13 @@ def rig_of(world: World, trial: Trial, hunted: HuntedTarget | None) -> Rig:
     ledger = None if hunted is None else owner
     target = target if hunted is None else hunted.url
     return Rig(config=config, source_dsn=source, target_dsn=target, queue=queue, ledger_dsn=ledger)
+
+
+def second_rig_of(first: Rig, trial: Trial, target_dsn: str) -> Rig:
+    """Another pipeline of the same log, with a target and parameters of its own."""
+    given = trial.parameters["second"]
+    config = replace(
+        first.config, pipeline="q", slot=f"parallel_apply_{first.config.pipeline}", channels=given["channels"],
+        ddl=DdlPolicy(given["ddl"]), consistency=Consistency(given["consistency"]), store=StoreName(given["store"]),
+    )  # fmt: skip
+    return replace(first, config=config, target_dsn=target_dsn)

@@ -26,6 +26,7 @@ _SETTINGS: Final = (
     ("quote_all_identifiers = on", "small", "3"),
     ("session_replication_role = 'replica'", "integer", "7"),
     ("search_path = 'pg_catalog'", "text", "'x'"),
+    ("standard_conforming_strings = off", "text", "'a\\\\b'"),
 )
 """A setting, and a type and a default whose meaning or print hangs on it."""
 

@@ -25,6 +25,9 @@ _SETTINGS: Final = {
     "max_wal_size": "256MB", "min_wal_size": "32MB", "wal_init_zero": "off", "wal_writer_delay": "10ms",
     "max_prepared_transactions": "10", "max_connections": "100", "allow_in_place_tablespaces": "on",
 }  # fmt: skip
+_DATABASES: Final = ("hunt", "queue")
+_SELDOM: Final = "SELECT datname FROM pg_database WHERE datname = 'second' OR datname LIKE 'photograph_%'"
+"""Databases that a few trials have."""
 _END: Final = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
 
 
@@ -46,13 +49,15 @@ class World:
                     with suppress(psycopg.Error):
                         execute(server.dsn("hunt"), f"ROLLBACK PREPARED '{held}'")
                 connection.execute("ALTER ROLE postgres RESET ALL")
-                for name in ("hunt", "queue"):
+                databases = [*_DATABASES, *(name for (name,) in connection.execute(_SELDOM).fetchall())]
+                for name in databases:
                     connection.execute(_END, [name])
                 connection.execute(
                     "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active"
                 )
-                for name in ("hunt", "queue"):
+                for name in databases:
                     connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+                for name in _DATABASES:
                     connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
                 for role, rights in (("plain", ""), ("reader", "REPLICATION")):
                     # What a hint granted beside the databases, such as the right to set a parameter.
@@ -71,6 +76,22 @@ class World:
             shutil.rmtree(old, ignore_errors=True)
         for side in self.servers:
             self._dumped(side).unlink(missing_ok=True)
+
+    def second(self) -> str:
+        """The database of another target, made anew; its address."""
+        execute(self.servers["target"].dsn(), "CREATE DATABASE second STRATEGY file_copy")
+        return self.servers["target"].dsn("second")
+
+    def photograph(self, name: str) -> str:
+        """The trial's database at the source as it is now, as another one; its address, or nothing where somebody is at
+        work in it.
+        """
+        server, database = self.servers["source"], f"photograph_{name}"
+        with psycopg.connect(server.dsn(), autocommit=True) as connection, suppress(psycopg.errors.ObjectInUse):
+            connection.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+            connection.execute(f"CREATE DATABASE {database} TEMPLATE hunt STRATEGY file_copy")
+            return server.dsn(database)
+        return ""
 
     def hunted(self, name: str) -> HuntedTarget:
         """A target of another kind, made when it is first asked for."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from tests.hunt.affairs import AFFAIRS
 from tests.hunt.events import big_transaction, cut_network, full_disk, interleaved, messages, stray_ddl_message
 from tests.hunt.grammar import BULK, ordinary, parameters_of, performed
-from tests.hunt.migrations import RECIPES
+from tests.hunt.migrations import RECIPES, ROWS, Recipe
 from tests.hunt.runs import CAPTURE, LANE, RUNS, meanwhile
 from tests.hunt.servers import SERVERS
 from tests.hunt.step import Step, Trial
@@ -33,6 +34,8 @@ _FOLLOWED: Final = (
     "column dropped and added", "replica identity changed", "generated column added", "table rewritten",
 )  # fmt: skip
 """Migrations that a person can make in another product by hand."""
+_BEFORE: Final = "rows before a change"
+_AFFAIRS: Final = ("run cleared", "backfill", "run until now", "log moved", "prepared through", "commits changed")
 _DATES: Final = {
     "date": ("'infinity'", "'-infinity'", "'0044-03-15 BC'", "'5874897-12-31'"),
     "timestamp": ("'infinity'", "'0044-03-15 01:02:03 BC'", "'294276-12-31'"),
@@ -117,7 +120,8 @@ def _exotic(
 ) -> list[Step]:
     rooms = {
         "rows": tuple(BULK), "events": tuple(_EVENTS), "servers": _SERVERS, "runs": _RUNS,
-        "migrations": able.migrations, "upkeep": tuple(UPKEEP), "values": (_REFUSED,),
+        "migrations": (*able.migrations, _BEFORE), "upkeep": tuple(UPKEEP), "values": (_REFUSED,),
+        "affairs": _AFFAIRS,
     }  # fmt: skip
     found = {room: sorted(set(kinds) & set(only or kinds)) for room, kinds in rooms.items()}
     room = dice.choice([room for room, kinds in found.items() if kinds] or list(rooms))
@@ -142,15 +146,35 @@ def _made(
             return performed(dice, kind, UPKEEP[kind](dice, tables), tables, dict(parameters))
         case "values":
             return _refused_value(dice, able, tables)
+        case "affairs":
+            steps: list[Step] = []
+            for one in AFFAIRS[kind](dice, tables):
+                steps += performed(dice, kind, one, tables, dict(parameters)) if isinstance(one, Recipe) else [one]
+            return steps
     changeable = [table for table in tables if len(table.plain()) >= 2]
     if not changeable:
         return []
     table = dice.choice(changeable)
+    if kind == _BEFORE:
+        return _rows_before_a_change(dice, able, table)
     recipe = RECIPES[kind](dice, table)
     recipe.names = [*(name for name in recipe.names if name), table.name]
     steps = performed(dice, kind, recipe, [table], dict(parameters))
     # Each definition is met by itself: a person changes the target's table once it is told to him.
     return [one for step in steps for one in ((step, Step(do="run")) if step.by_hand else (step,))]
+
+
+def _rows_before_a_change(dice: random.Random, able: Able, table: Table) -> list[Step]:
+    """A transaction writes rows, few or many, alters their table, and writes to it again."""
+    many = [f"INSERT INTO {table.path} (id) SELECT i FROM generate_series(200001, 200600) i"] if table.key else []
+    before = [*(table.change(dice) for _ in range(3)), *dice.choice(([], [], many))]
+    recipe = RECIPES[dice.choice([kind for kind in able.migrations if kind != "table rewritten"])](dice, table)
+    # What fails in a transaction is undone there by itself, but no VACUUM can run in one.
+    altered = [table.change(dice) if one == ROWS else one for one in recipe.statements if not one.startswith("VACUUM")]
+    names = (*(name for name in recipe.names if name), table.name)
+    by_hand = tuple(one for one in recipe.by_hand if not one.startswith("VACUUM"))
+    sql = (*before, *altered, *(table.change(dice) for _ in range(2)))
+    return [Step(do="transaction", sql=sql, kind=_BEFORE, names=names, by_hand=by_hand), Step(do="run")]
 
 
 def _refused_value(dice: random.Random, able: Able, tables: Sequence[Table]) -> list[Step]:
@@ -183,6 +207,8 @@ def _cut(steps: Iterable[Step], dice: random.Random, target: str) -> list[Step]:
             options["do"] = "run"
         if options.get("of") == "recopy":
             options |= {"of": "run", "place": dice.choice(sorted(CAPTURE))}
+        if "epoch_protocol" in options:
+            options["epoch_protocol"] = "leader_merge"
         if options.get("place") in LANE:
             options["place"] = dice.choice(sorted(PLACES[target]))
         sql = step.sql if step.kind == _REFUSED else tuple(_replaced(statement, plain) for statement in step.sql)
