@@ -141,8 +141,10 @@ class InitialCopy:
             self._record.set_made(copy_id, made)
             tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
             require_that_empty(connection, tables)
-        with self._reading.errors("copy"):
-            stored = stored_tables(self._reading.catalog(), self._relations)
+        with self._reading.errors("copy"), self._reading.another() as looking:
+            if not see_snapshot(looking, snapshot.name):
+                raise cut_off(self._config.pipeline)
+            stored = stored_tables(looking, self._relations)
         parts = plan_parts(stored, tables)
         self._record.add_parts(copy_id, parts)
         order = CopyOrder(

@@ -35,7 +35,7 @@ class StoredTable:
 
 
 def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[StoredTable, ...]:
-    """Read the source's catalog. Errors: psycopg's own."""
+    """Read the source's catalog, as a session sees it that sees the copy's snapshot. Errors: psycopg's own."""
     names = {
         "schemas": [relation.schema for relation in relations],
         "tables": [relation.table for relation in relations],

@@ -306,7 +306,8 @@ class Recopy:
             )
             with self._writing.errors("recopy"):
                 copying.begin()
-                query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(copying.columns, origin.own_rows)
+                rows = origin.rows_then(oid for oid, *_ in then.parts.get(origin.oid, ()))
+                query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(copying.columns, rows)
                 with copying.taking():
                     sent = send(connection, copying.command, progress.passed_on(chunks(self._reading, query)))
                 copying.finish(sent.rows)

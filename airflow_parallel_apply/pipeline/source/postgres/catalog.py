@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,14 @@ class SourceTable:
     def own_rows(self) -> sql.Composed:
         """For SQL, without the rows of tables that inherit from it; a partitioned table's are its partitions'."""
         return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
+
+    def rows_then(self, parts: Iterable[int]) -> sql.Composed:
+        """For SQL, its own rows at a snapshot's moment. `parts`: the oids of its partitions then. A query has the rows
+        of those that were attached since as well, and they may be detached again before anybody looks.
+        """
+        if not self.is_partitioned:
+            return self.own_rows
+        return sql.SQL("{} WHERE tableoid = ANY ({}::oid[])").format(self.identifier, sql.Literal([*parts]))
 
 
 def list_tables(connection: psycopg.Connection[Any], publication: str) -> tuple[SourceTable, ...]:

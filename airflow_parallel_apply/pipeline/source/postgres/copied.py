@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.source.copied import CopiedAt, copied_part
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.copy_cells import copy_cells
 from airflow_parallel_apply.pipeline.source.postgres.moment import seen
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.protocol import CopiedPart, Snapshot
 
@@ -44,14 +45,17 @@ def copied_rows(
     """See `Preparing.rows`. `tables`: the followed ones, by oid. Errors: psycopg's own, too."""
     most_rows = min(_MOST_ROWS, config.epoch_max_changes)
     most_bytes = min(_MOST_BYTES, config.epoch_max_bytes)
-    own_rows = [_table(tables, relation).own_rows for relation in relations]
+    known = () if snapshot.look.registration is None else Registration.from_text(snapshot.look.registration).tables
+    parts = {table.oid: [part.oid for part in table.partitions] for table in known}
+    copied = [_table(tables, relation) for relation in relations]
     with _looking(session, config, snapshot) as connection:
-        _hold(connection, own_rows)
+        _hold(connection, [table.own_rows for table in copied])
         sizes = dict(connection.execute(statement("sizes"), {"oids": [relation.oid for relation in relations]}))
         weights = [max(int(sizes.get(relation.oid, 0) * _TEXT_PER_BYTE), 1) for relation in relations]
         at, seqno, total, before = CopiedAt(offset=snapshot.offset, time=_now(connection)), first_seqno, sum(weights), 0
-        for number, (relation, rows, weight) in enumerate(zip(relations, own_rows, weights, strict=True)):
+        for number, (relation, table, weight) in enumerate(zip(relations, copied, weights, strict=True)):
             read = 0
+            rows = table.rows_then(parts.get(table.oid, ()))
             for text, row_count in _pieces(connection, relation, rows, most_rows=most_rows, most_bytes=most_bytes):
                 read += len(text)
                 yield copied_part(
@@ -101,11 +105,11 @@ def _now(connection: psycopg.Connection[Any]) -> datetime:
 
 
 def _pieces(
-    connection: psycopg.Connection[Any], relation: Relation, own_rows: sql.Composed, *, most_rows: int, most_bytes: int
+    connection: psycopg.Connection[Any], relation: Relation, rows: sql.Composed, *, most_rows: int, most_bytes: int
 ) -> Iterator[tuple[bytes, int]]:
     """COPY text of whole rows, and how many they are."""
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in relation.columns)
-    query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, own_rows)
+    query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, rows)
     held: list[bytes | bytearray | memoryview] = []
     held_bytes = 0
     with connection.cursor() as cursor, cursor.copy(query) as copy:

@@ -33,12 +33,20 @@ from airflow_parallel_apply.pipeline.source.protocol import OpenLog, SourceChang
 
 Name = tuple[str, str]
 _PARTS: Final = """
-SELECT t.oid::bigint, c.oid::bigint, n.nspname::text, c.relname::text
-FROM unnest(%s::oid[]) AS t (oid)
-CROSS JOIN LATERAL pg_catalog.pg_partition_tree(t.oid) AS part
-JOIN pg_catalog.pg_class c ON c.oid = part.relid AND c.oid <> t.oid
+WITH RECURSIVE part (root, oid) AS (
+    SELECT t.oid, t.oid FROM unnest(%s::oid[]) AS t (oid)
+    UNION ALL
+    SELECT part.root, i.inhrelid
+    FROM part
+    JOIN pg_catalog.pg_class c ON c.oid = part.oid AND c.relkind = 'p'
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+)
+SELECT part.root::bigint, c.oid::bigint, n.nspname::text, c.relname::text
+FROM part
+JOIN pg_catalog.pg_class c ON c.oid = part.oid AND c.oid <> part.root
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 """
+"""The tables' partitions as the session's snapshot shows them; the server's own functions know those of now."""
 _TODAY: Final = """
 SELECT lost.oid::bigint, n.nspname || '.' || c.relname
 FROM unnest(%s::oid[]) AS lost (oid)
