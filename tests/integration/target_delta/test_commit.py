@@ -58,6 +58,12 @@ def test_a_value_that_was_not_sent_stays_that_of_the_row(rig: LakeRig) -> None:
     assert rig.rows(A) == [("1", "c", "large"), ("2", "d", None)]
 
 
+def test_a_value_with_separators_of_lines_is_one_value(rig: LakeRig) -> None:
+    value = "a\u2028b\u2029c\u0085d\x1ee"
+    rig.apply(-1, 1, [insert(1, "1", value, value)])
+    assert rig.rows(A) == [("1", value, value)]
+
+
 def test_a_table_without_a_key_keeps_equal_rows(rig: LakeRig) -> None:
     rig.apply(-1, 1, [insert(1, "a", of=3), insert(1, "a", of=3), insert(1, None, of=3)])
     assert rig.rows(LOOSE) == [("a",), ("a",), (None,)]

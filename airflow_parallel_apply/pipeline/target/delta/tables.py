@@ -146,7 +146,7 @@ def sync(lake: Lake, uri: str, version: int) -> None:
         return
     log = Path(commit_path(lake, uri, version))
     with table_errors("commit"):
-        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        actions = [json.loads(line) for line in log.read_bytes().splitlines()]
         added = [Path(uri, unquote(action["add"]["path"])) for action in actions if "add" in action]
         for path in (*added, *{file.parent for file in added}, log, log.parent, Path(uri)):
             _sync(path)
