@@ -201,14 +201,23 @@ def test_a_pipeline_that_asks_for_more_than_the_target_can_do_is_refused(
         maria.rig.having(**changes).prepare()
 
 
-def test_a_server_whose_crash_may_take_commits_back_is_refused(maria: MariaDbRig) -> None:
+@pytest.mark.parametrize(
+    ("setting", "value", "given", "says"),
+    [
+        ("innodb_flush_log_at_trx_commit", "2", "1", "may take commits back"),
+        ("enforce_storage_engine", "Aria", "NULL", "makes every table Aria"),
+    ],
+)
+def test_a_server_that_would_lose_commits_or_parts_of_them_is_refused(
+    maria: MariaDbRig, setting: str, value: str, given: str, says: str
+) -> None:
     maria.make(SOURCE[:1], TARGET[:1])
-    maria.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+    maria.server.run(f"SET GLOBAL {setting} = {value}")
     try:
-        with pytest.raises(ConfigurationError, match="may take commits back"):
+        with pytest.raises(ConfigurationError, match=says):
             maria.rig.prepare()
     finally:
-        maria.server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+        maria.server.run(f"SET GLOBAL {setting} = {given}")
 
 
 def test_what_a_pipeline_has_at_the_target_goes_with_it(maria: MariaDbRig) -> None:

@@ -24,6 +24,7 @@ _NAMES: Final = (
     "local_infile",
     "read_only",
     "lower_case_table_names",
+    "enforce_storage_engine",
 )
 _OLDEST: Final = {"MariaDB": (10, 6), "MySQL": (8, 0)}
 _ON: Final = ("ON", "1")
@@ -66,6 +67,13 @@ def _server_findings(settings: dict[str, str]) -> Iterator[Finding]:
         yield _finding("read_only", "the server is read-only", note="Connect to the primary.")
     if settings["local_infile"] not in _ON:
         yield _finding("local_infile", "the server takes no data from clients", "SET GLOBAL local_infile = ON")
+    engine = settings.get("enforce_storage_engine", "")
+    if engine.lower() not in ("", "innodb"):
+        yield _finding(
+            "enforce_storage_engine",
+            f"the server makes every table {engine}, and no rows and positions would be committed together",
+            "SET GLOBAL enforce_storage_engine = InnoDB",
+        )
     # Positions say what need not be kept any more: no crash may take them back.
     if settings["innodb_flush_log_at_trx_commit"] not in _DURABLE:
         yield _finding(
