@@ -110,6 +110,24 @@ def test_what_an_owner_of_a_lake_may_do_with_a_table_stops_nobody(rig: LakeRig, 
     assert [row[0] for row in rig.rows(A)] == ["1", "2", "3", "4"]
 
 
+def test_a_table_that_took_the_name_of_another_one_gets_none_of_its_rows(tmp_path: Path) -> None:
+    former, archived, new = (
+        replace(relation(number, name, "id v", key="id"), oid=oid)
+        for number, name, oid in ((1, "a", 7), (2, "a_old", 7), (3, "a", 8))
+    )
+    rig = LakeRig(f"delta://{tmp_path}/lake", [former]).begin()
+    rig.apply(-1, 1, [insert(1, "1")])
+    rig = replace(rig, relations=[former, archived, new])
+    rows = [replace(insert(2, "2"), relation_id=3)]
+    with pytest.raises(TargetError, match=r"the table that the source calls public.a_old now") as error:
+        rig.apply(1, 2, rows)
+    assert f"Move the directory {tmp_path}/lake/public/a to {tmp_path}/lake/public/a_old" in str(error.value)
+    (tmp_path / "lake/public/a").rename(tmp_path / "lake/public/a_old")
+    rig.apply(1, 2, rows)
+    rig.apply(2, 3, [replace(insert(3, "3"), relation_id=2)])
+    assert [[row[0] for row in rig.rows(one)] for one in (archived, new)] == [["1", "3"], ["2"]]
+
+
 def test_tables_of_a_former_release_are_known_from_the_next_unit_on(rig: LakeRig) -> None:
     uri = rig.lake.table_uri("public", "a")
     assert KnownTable.from_text(uri) == KnownTable(uri=uri)

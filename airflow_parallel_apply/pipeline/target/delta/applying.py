@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.target.delta.definition import add_columns,
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
 from airflow_parallel_apply.pipeline.target.delta.formats import require_format
 from airflow_parallel_apply.pipeline.target.delta.insertion import are_new
-from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, require_known
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, look_for
 from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
 from airflow_parallel_apply.pipeline.target.delta.merge import append, append_changes, merge
 from airflow_parallel_apply.pipeline.target.delta.multiset import change_rows
@@ -65,14 +65,16 @@ class Applier:
             if len(own) >= MOST_CHANGES:
                 raise PlanError(f"a unit changes {relation.name} {len(own)} times", table=relation.name)
             uri = self._uri(relation)
-            known = state.known(uri)
-            if known is None:
+            table = open_table(self._lake, uri)
+            known, trouble = look_for(self._lake, table, relation, state.tables, self._relations.definitions)
+            if trouble is not None:
+                what, hint = trouble
+                raise TargetError(f"{relation.name} {what}", op="commit", table=relation.name, hint=hint)
+            if table is None:
                 make_table(self._lake, relation)
                 table = self._open(relation)
-            else:
-                table = require_known(self._lake, open_table(self._lake, uri), known, relation.name)
             require_format(table, relation)
-            found = known_as(table, uri)
+            found = self._known_as(table, relation)
             tables.append(found if known is None else replace(found, version=known.version))
             if self._lake.is_feed:
                 require_feed(relation, schema_of(table))
@@ -123,7 +125,7 @@ class Applier:
                 }
             self._change(table, changes[number], transactions)
             sync(self._lake, self._uri(relation), table.version())
-        return known_as(table, self._uri(relation)) if done < len(changes) else None
+        return self._known_as(table, relation) if done < len(changes) else None
 
     def _done(self, state: State, decided: Decided, table: DeltaTable, changes: Sequence[TableChange]) -> int:
         """How many of the changes the table has."""
@@ -169,6 +171,9 @@ class Applier:
                 hint="Somebody removed it. Restore it; or drop the pipeline, and begin anew.",
             )
         return table
+
+    def _known_as(self, table: DeltaTable, relation: Relation) -> KnownTable:
+        return known_as(table, self._uri(relation), None if self._lake.is_feed else relation.oid)
 
     def _uri(self, relation: Relation) -> str:
         return self._lake.table_uri(relation.schema, relation.table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.target.delta.columns import feed_findings, relation_findings, table_findings
 from airflow_parallel_apply.pipeline.target.delta.formats import format_troubles
-from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, lost
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, look_for
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import open_table, read_columns, schema_of
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
@@ -21,15 +21,17 @@ _PARTITIONS: Final = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date
 """Types whose values come back from the name of a partition; an empty text comes back as null to other readers."""
 
 
-def lake_findings(lake: Lake, expected: Expectation, known: Mapping[str, KnownTable]) -> Iterator[Finding]:
+def lake_findings(
+    lake: Lake, expected: Expectation, known: Sequence[KnownTable], definitions: Callable[[], Sequence[Relation]]
+) -> Iterator[Finding]:
     """See `Target.findings`. A table that is not there is made by the first commit to it. `known`: those that the
-    pipeline committed to, by their addresses.
+    pipeline committed to. `definitions`: all of its log.
     """
     unbegun = {relation.name for relation in expected.unbegun}
     for relation in expected.tables:
         uri = lake.table_uri(relation.schema, relation.table)
         table = open_table(lake, uri)
-        found = lost(lake, table, known[uri]) if uri in known else None
+        _, found = look_for(lake, table, relation, known, definitions)
         if found is not None:
             what, note = found
             yield _error(relation, what, note)

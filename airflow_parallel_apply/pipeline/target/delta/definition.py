@@ -63,6 +63,14 @@ def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool
     others = [change for change in found.changes if change.old is not None or change.new is None]
     is_filled = any(change.new is not None and change.new.fill != "NULL" for change in found.changes)
     is_more = bool(others or found.uncertain or found.unclear or (is_filled and not step.is_emptied))
+    if older.name != newer.name and newer.renaming is not None:
+        pairs = ", ".join(f"{'.'.join(before)} to {'.'.join(after)}" for before, after in newer.renaming.pairs)
+        raise PlanError(
+            f"{newer.name}: tables were renamed at the source, and a Delta lake does not follow{_told(found)}",
+            op="apply",
+            table=newer.name,
+            hint=f"Move the tables' directories in the lake ({pairs}), change columns by hand, and {step.skipping}.",
+        )
     if step.ddl is DdlPolicy.REFUSE or is_more or older.name != newer.name:
         raise _refused(step, newer, f"its columns were changed at the source{_told(found)}")
     if [column.name for column in older.columns if column.key] != [one.name for one in newer.columns if one.key]:

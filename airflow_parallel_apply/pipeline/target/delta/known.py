@@ -2,19 +2,20 @@
 
 A table that was made anew, restored to a former version, or put back from a copy has lost rows that the positions say
 it has, and nothing in it says so: application transactions outlive a restore. So the positions table has the id of each
-table, and the version that the pipeline's last commit made.
+table, and the version that the pipeline's last commit made. A table that the source gave another name is the same one:
+somebody moves its directory.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
 from deltalake import DeltaTable
 
-from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import commit_path, table_errors
 
@@ -24,11 +25,19 @@ _GONE: Final = ("is not in the lake any more", f"Put it back as it was, {_ANEW}.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTable:
-    """A table at `uri`. `table_id`: empty where a former release knew it; `version`: the last one with rows of ours."""
+    """A table at `uri`. `table_id`: empty where a former release knew it; `version`: the last one with rows of ours.
+    `oid`: the source's; None in a feed, where each name has its own table, and where a former release knew it.
+    """
 
     uri: str
     table_id: str = ""
     version: int = 0
+    oid: int | None = None
+
+    @property
+    def identity(self) -> int | str:
+        """It is this table as long as this stays."""
+        return self.uri if self.oid is None else self.oid
 
     def to_text(self) -> str:
         """As a value of the positions table."""
@@ -42,26 +51,52 @@ class KnownTable:
 
 def with_known(known: Iterable[KnownTable], found: Iterable[KnownTable]) -> tuple[KnownTable, ...]:
     """Tables that are known, as they were found last."""
-    tables = {one.uri: one for one in known}
+    tables = {one.identity: one for one in known}
     for one in found:
-        before = tables.get(one.uri)
-        if before is None or before.table_id != one.table_id or before.version < one.version:
-            tables[one.uri] = one
+        before = tables.get(one.identity)
+        if one.oid is not None:
+            tables.pop(one.uri, None)
+        is_moved = before is not None and (before.uri, before.table_id) != (one.uri, one.table_id)
+        if before is None or is_moved or before.version < one.version:
+            tables[one.identity] = one
     return tuple(tables.values())
 
 
-def known_as(table: DeltaTable, uri: str) -> KnownTable:
+def known_as(table: DeltaTable, uri: str, oid: int | None) -> KnownTable:
     """A table as it is now."""
-    return KnownTable(uri=uri, table_id=str(table.metadata().id), version=int(table.version()))
+    return KnownTable(uri=uri, table_id=str(table.metadata().id), version=int(table.version()), oid=oid)
 
 
-def require_known(lake: Lake, table: DeltaTable | None, known: KnownTable, name: str) -> DeltaTable:
-    """The table, if it has what the pipeline committed to it. Errors: `TargetError` if not; `Unavailable`."""
-    found = lost(lake, table, known)
-    if table is None or found is not None:
-        what, hint = found or _GONE
-        raise TargetError(f"{name} {what}", op="commit", table=name, hint=hint)
-    return table
+def look_for(
+    lake: Lake,
+    table: DeltaTable | None,
+    relation: Relation,
+    tables: Sequence[KnownTable],
+    definitions: Callable[[], Sequence[Relation]],
+) -> tuple[KnownTable | None, tuple[str, str] | None]:
+    """Return a relation's table as it is known, None of a new one; and what keeps the one at its address from being it,
+    with what to do. `definitions`: all of the log, the oldest first. Errors: `Unavailable`.
+    """
+    uri = lake.table_uri(relation.schema, relation.table)
+    table_id = "" if table is None else str(table.metadata().id)
+    known = next((one for one in tables if one.oid is not None and one.oid == relation.oid), None)
+    if known is not None and known.uri != uri and table_id != known.table_id:
+        hint = f"Its table lies in {known.uri}, by its former name. Move that directory to {uri}, then run again."
+        return known, ("is not in the lake by this name", hint)
+    if known is None:
+        known = next((one for one in reversed(tables) if one.uri == uri), None)
+        if known is not None and (last := _last_of(known, definitions)) is not None and last.name != relation.name:
+            if table_id != known.table_id:
+                return None, None
+            hint = f"Move the directory {uri} to {lake.table_uri(last.schema, last.table)}, then run again."
+            return None, (f"has in its place the table that the source calls {last.name} now", hint)
+    return known, None if known is None else lost(lake, table, replace(known, uri=uri))
+
+
+def _last_of(known: KnownTable, definitions: Callable[[], Sequence[Relation]]) -> Relation | None:
+    if known.oid is None:
+        return None
+    return next((one for one in reversed(definitions()) if one.oid == known.oid), None)
 
 
 def lost(lake: Lake, table: DeltaTable | None, known: KnownTable) -> tuple[str, str] | None:

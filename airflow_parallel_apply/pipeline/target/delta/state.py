@@ -85,10 +85,6 @@ class State:
     parts: tuple[tuple[str, str], ...] = ()
     tables: tuple[KnownTable, ...] = ()
 
-    def known(self, uri: str) -> KnownTable | None:
-        """The table at an address, if a unit was decided for it."""
-        return next((one for one in self.tables if one.uri == uri), None)
-
     def with_position(self, position: Position) -> State:
         """With another position of one channel."""
         return replace(

@@ -104,8 +104,8 @@ class DeltaTarget:
 
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         state = self._positions.read()
-        known = {} if state is None else {one.uri: one for one in state.tables}
-        return tuple(lake_findings(self._lake, expected, known))
+        known = () if state is None else state.tables
+        return tuple(lake_findings(self._lake, expected, known, self._relations.definitions))
 
     def branch_findings(self, branches: int) -> tuple[Finding, ...]:
         del branches
