@@ -1,8 +1,8 @@
 """Rows of an older definition as a newer one has them.
 
-With ddl=skip somebody has brought a table to its newer definition before the transaction that changed it at the source
-is applied. That one's rows of before the change then are no rows of the table any more, and whoever changed the table
-could not reach them.
+With ddl=skip, and where a run had stopped for it, somebody has brought a table to its newer definition before the
+transaction that changed it at the source is applied. That one's rows of before the change then are no rows of the table
+any more, and whoever changed the table could not reach them.
 """
 
 from __future__ import annotations
@@ -70,15 +70,20 @@ def under_skipped(
     steps: Sequence[Step],
     relations: Callable[[int], Relation],
     *,
+    is_seen: Callable[[Redefine], bool] | None = None,
     takes_older: Callable[[Relation, Relation], bool] | None = None,
     way_on: Callable[[Relation], str] | None = None,
 ) -> tuple[Step, ...]:
     """The steps of a unit whose rows, and truncates, are those of the definitions that somebody else has brought tables
-    to. `takes_older`: whether a table takes rows of an older definition as they are, before the newer one; without it,
-    none does. `way_on`: the hint where nothing tells what a row has in a column, of a target that copies a table anew.
-    Errors of the rows: `PlanError` there.
+    to: with ddl=skip, and where the table shows it (`is_seen`). `takes_older`: whether a table takes rows of an older
+    definition as they are, before the newer one; without it, none does. `way_on`: the hint where nothing tells what a
+    row has in a column, of a target that copies a table anew. Errors of the rows: `PlanError` there.
     """
-    newer = [relations(step.newer_id) for step in steps if isinstance(step, Redefine) and step.ddl is DdlPolicy.SKIP]
+    newer = [
+        relations(step.newer_id)
+        for step in steps
+        if isinstance(step, Redefine) and (step.ddl is DdlPolicy.SKIP or (is_seen is not None and is_seen(step)))
+    ]
     restating = _Restating(newer, relations, takes_older, way_on)
     return tuple(restating.step(step) for step in steps) if newer else tuple(steps)
 

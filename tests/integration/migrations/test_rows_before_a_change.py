@@ -76,6 +76,39 @@ def test_rows_told_apart_by_all_their_values_are_found_under_it(rig: Rig, what: 
     assert rig.comparison().equal
 
 
+SEEN = {
+    "renamed": CHANGES["renamed"],
+    "dropped": CHANGES["dropped"],
+    "dropped, with another one": CHANGES["dropped, with another one"],
+    "exchanged, of other types": CHANGES["exchanged"],
+    "of another table": CHANGES["of another table"],
+}
+
+
+@pytest.mark.parametrize("ddl", variants([DdlPolicy.REFUSE, DdlPolicy.APPLY], seldom=[DdlPolicy.APPLY]))
+@pytest.mark.parametrize("what", variants(SEEN, seldom=["dropped", "dropped, with another one", "of another table"]))
+def test_where_the_table_shows_that_it_was_changed_they_arrive_without_being_skipped(
+    rig: Rig, what: str, ddl: DdlPolicy
+) -> None:
+    if "other types" in what:
+        rig.both("ALTER TABLE t DROP u", "ALTER TABLE t ADD u integer")
+        rig.write("INSERT INTO t (id) VALUES (4)")
+        rig.having(ddl=DdlPolicy.SKIP).run()
+    rig.transaction(
+        "INSERT INTO t VALUES (11, '12', '7')",
+        "UPDATE t SET v = '5' WHERE id = 1",
+        "UPDATE t SET id = 20 WHERE id = 2",
+        "DELETE FROM t WHERE id = 3",
+        *SEEN[what],
+        "INSERT INTO {} (id) VALUES (30)".format("t2" if what == "of another table" else "t"),
+    )
+    with pytest.raises(FatalError):
+        rig.run()
+    execute(rig.target_dsn, *SEEN[what])
+    rig.having(ddl=ddl).run()
+    assert rig.comparison().equal
+
+
 def test_a_column_that_nothing_tells_their_values_of_is_copied_anew(rig: Rig) -> None:
     again = ("ALTER TABLE t DROP v", "ALTER TABLE t ADD v text")
     change(rig, *again)

@@ -101,6 +101,19 @@ def follow(
         index_new_key(connection, session, old, new)
 
 
+def is_followed(connection: Connection, session: Session, old: Relation, new: Relation) -> bool:
+    """True if the target's table is to be seen to have the newer definition already: it cannot have the older one.
+    Errors: psycopg's own.
+    """
+    found = compare_definitions(old, new)
+    columns = find_columns(connection, session, new)
+    if found.unclear or found.uncertain or not all(_has(columns, column) for column in new.columns):
+        return False
+    if old.name != new.name and find_tables(connection, [old], schema=session.schema) != (None,):
+        return False
+    return _shows(tuple(left_by_computed(found.changes, new, columns)), new, columns, is_trusted=False)
+
+
 def uncomputed_since(connection: Connection, session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
     """Statements by which the target computes what the source computes since an older definition, as far as it does
     not. A copy of the table does not bring that.

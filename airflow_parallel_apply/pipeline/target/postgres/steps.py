@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
-from airflow_parallel_apply.pipeline.target.postgres.redefine import follow
+from airflow_parallel_apply.pipeline.target.postgres.redefine import follow, is_followed
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.required_columns import ADDS_CONSTRAINTS
@@ -80,7 +80,9 @@ class Steps:
         steps = [step for step in steps if not isinstance(step, Merge) or step.staged.tables]
         if not steps:
             return
-        rows = under_skipped(steps, self._relations, takes_older=_takes_older, way_on=recopying)
+        rows = under_skipped(
+            steps, self._relations, is_seen=self._is_followed, takes_older=_takes_older, way_on=recopying
+        )
         reinserting = Reinserting(as_replica=be_replica(self._connection, self._session), alone=self._alone)
         beside = SideWrites(
             self._connection,
@@ -136,6 +138,10 @@ class Steps:
         parts = describe_parts(self._connection, self._session, staged.tables, relations)
         merge_parts(self._connection, self._session, parts, reinserting=reinserting, beside=beside)
         self._has_merge_settings = True
+
+    def _is_followed(self, step: Redefine) -> bool:
+        old, new = self._relations(step.older_id), self._relations(step.newer_id)
+        return is_followed(self._connection, self._session, old, new)
 
     def _redefine(self, step: Redefine) -> None:
         follow(
