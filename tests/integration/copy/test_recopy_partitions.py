@@ -62,6 +62,11 @@ RECIPES = {
         "INSERT INTO p VALUES (7, 'sent'), (150, 'sent')",
         "TRUNCATE p_2",
     ),
+    "new, and truncated by what made it, while nobody was told": (
+        'DROP PUBLICATION "parallel_apply_p.parts"',
+        "DO $$ BEGIN CREATE TABLE p_2 PARTITION OF p FOR VALUES FROM (100) TO (200); "
+        "INSERT INTO p VALUES (150, 'sent'); TRUNCATE p_2; INSERT INTO p VALUES (151, 'sent, and stays'); END $$",
+    ),
     "made anew": ("DROP TABLE p", *PARTITIONED, "INSERT INTO p VALUES (7, 'new')"),
     "out of the publication and in again": (
         "ALTER PUBLICATION parallel_apply_p DROP TABLE p",
@@ -78,6 +83,7 @@ IN_SHORT = (
     "one partition truncated while nobody was told",
     "attached, filled and detached",
     "new, and emptied while it was detached",
+    "new, and truncated by what made it, while nobody was told",
     "publishes partitions under their own names",
 )
 

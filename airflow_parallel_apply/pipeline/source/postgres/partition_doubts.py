@@ -39,7 +39,7 @@ def partition_doubts(
     }
     attached = unborn(connection, fresh.values())
     truncated = _truncated(connection, slot, publication, changed)
-    emptied = _emptied(connection, slot, publication, [after for _, after in changed], fresh, attached)
+    emptied = _emptied(connection, slot, publication, changed, fresh, attached)
     for before, after in changed:
         told = [
             *_detached(before, after),
@@ -111,23 +111,29 @@ def _emptied(
     connection: psycopg.Connection[Any],
     slot: str,
     publication: str,
-    tables: Sequence[RegisteredTable],
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
     fresh: Collection[int],
     attached: Collection[int],
 ) -> frozenset[int]:
-    """New partitions without rows that the slot sends rows of, and that may have lost these while they were detached or
-    unlogged, or by a TRUNCATE that nobody was told of.
+    """New partitions that the slot sends rows of and that may have lost some: those without rows, while they were
+    detached or unlogged, or by a TRUNCATE; any where truncations were not told all the time, since one in the
+    transaction that made a partition leaves it its file.
     """
-    parts = {
-        part.oid: table.oid
-        for table in tables
-        for part in {
-            *_attached(table, attached),
-            *(one for one in table.partitions if one.filenode not in (0, one.oid)),
-        }
-        if part.oid in fresh and not _has_rows(connection, part)
-    }
+    parts: dict[int, int] = {}
+    for before, after in changed:
+        brought = {part.oid for part in _attached(after, attached)}
+        for part in after.partitions:
+            if part.oid not in fresh or not part.filenode:
+                continue
+            is_as_made = part.oid not in brought and part.filenode == part.oid
+            if _unwatched(before, after) or not (is_as_made or _has_rows(connection, part)):
+                parts[part.oid] = after.oid
     return written(connection, slot, publication, parts) if parts else frozenset()
+
+
+def _unwatched(before: RegisteredTable, after: RegisteredTable) -> bool:
+    """True if truncations of the table's partitions were told, and not all the time since."""
+    return before.watched is not None and before.watched != after.watched
 
 
 def _has_rows(connection: psycopg.Connection[Any], part: Partition) -> bool:
