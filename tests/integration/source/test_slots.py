@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import time
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.integration.source.conftest import Scene
+from tests.support.clusters import CopiedServer
 
 
 def test_a_dropped_slot_is_refused(scene: Scene) -> None:
@@ -79,3 +83,19 @@ def test_a_slot_that_somebody_else_moved_is_refused(scene: Scene) -> None:
     scene.execute(f"SELECT pg_replication_slot_advance('{scene.slot}', pg_current_wal_lsn())")
     with pytest.raises(SourceError, match="advanced by another reader"):
         scene.capture()
+
+
+@pytest.mark.long
+def test_a_slot_that_the_server_gave_up_because_nobody_read_it_is_told_with_that_setting(tmp_path: Path) -> None:
+    with CopiedServer(tmp_path / "data", settings={"idle_replication_slot_timeout": "1s"}) as server:
+        scene = Scene(server.dsn(), PipelineConfig(pipeline="p", start=Start.EMPTY, log_url=str(tmp_path / "log")))
+        scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        scene.source().prepare()
+        deadline = time.monotonic() + 120
+        while scene.value("SELECT wal_status FROM pg_replication_slots") != "lost":
+            assert time.monotonic() < deadline
+            scene.execute("CHECKPOINT")
+        with pytest.raises(SourceError, match="lost WAL that it still needed") as refused:
+            scene.capture()
+        assert "idle_replication_slot_timeout was too small" in (refused.value.hint or "")
+        scene.close()

@@ -49,6 +49,8 @@ class SlotState:
     """WAL below the confirmed LSN that the server reads again at each peek: from the last standby snapshot that it
     found on the way, which it writes every 15 seconds.
     """
+    given_up: str | None = None
+    """The server's word for why it gave the slot up; None, too, where it tells none."""
 
     def read_changes(self, max_changes: int) -> int:
         """How many changes to read at once: as asked, but not less than what is read again to get there. Otherwise a
@@ -72,7 +74,8 @@ class Slot:
         found = self._session.catalog().execute(statement("slot"), {"slot": self.name}).fetchone()
         if found is None:
             return None
-        plugin, database, is_elsewhere, active_pid, wal_status, is_two_phase, confirmed_lsn, reread_bytes = found
+        plugin, database, is_elsewhere, active_pid, wal_status, is_two_phase, *rest = found
+        confirmed_lsn, reread_bytes, given_up = rest
         return SlotState(
             plugin=plugin,
             database=database,
@@ -82,6 +85,7 @@ class Slot:
             is_two_phase=is_two_phase,
             confirmed_lsn=confirmed_lsn,
             reread_bytes=reread_bytes,
+            given_up=given_up,
         )
 
     def checked(self, log: Callable[[], LogPlace]) -> SlotState:
@@ -105,9 +109,8 @@ class Slot:
         if state.plugin != PLUGIN:
             raise self._broken(f"uses the plugin {state.plugin}, not {PLUGIN}", "somebody else made it")
         if state.wal_status == "lost":
-            raise self._broken(
-                "lost WAL that it still needed", "max_slot_wal_keep_size was too small for the time without a run"
-            )
+            setting = "idle_replication_slot_timeout" if state.given_up == "idle_timeout" else "max_slot_wal_keep_size"
+            raise self._broken("lost WAL that it still needed", f"{setting} was too small for the time without a run")
         if state.is_two_phase:
             raise self._switched()
         known = log()
