@@ -36,6 +36,13 @@ def rig(rig: Rig) -> Rig:
     return rig
 
 
+def give_other_types(rig: Rig, wide: str) -> None:
+    """To v and u, which are empty then."""
+    rig.both("ALTER TABLE t DROP v, DROP u", f"ALTER TABLE t ADD v {wide}, ADD u integer")
+    rig.write("INSERT INTO t (id) VALUES (4)")
+    rig.having(ddl=DdlPolicy.SKIP).run()
+
+
 def change(rig: Rig, *statements: str) -> None:
     """Rows come, change and go before the statements, and one comes behind them."""
     name = "t2" if "t2" in "".join(statements) else "t"
@@ -91,9 +98,7 @@ def test_where_the_table_shows_that_it_was_changed_they_arrive_without_being_ski
     rig: Rig, what: str, ddl: DdlPolicy
 ) -> None:
     if "other types" in what:
-        rig.both("ALTER TABLE t DROP u", "ALTER TABLE t ADD u integer")
-        rig.write("INSERT INTO t (id) VALUES (4)")
-        rig.having(ddl=DdlPolicy.SKIP).run()
+        give_other_types(rig, "text")
     rig.transaction(
         "INSERT INTO t VALUES (11, '12', '7')",
         "UPDATE t SET v = '5' WHERE id = 1",
@@ -106,6 +111,26 @@ def test_where_the_table_shows_that_it_was_changed_they_arrive_without_being_ski
         rig.run()
     execute(rig.target_dsn, *SEEN[what])
     rig.having(ddl=ddl).run()
+    assert rig.comparison().equal
+
+
+AHEAD = {"merged": "UPDATE t SET v = '5' WHERE id = 1", "straight": "INSERT INTO t VALUES (11, '12', 7)"}
+
+
+@pytest.mark.parametrize("wide", variants(["text", "bigint"], seldom=["bigint"]))
+@pytest.mark.parametrize("written", AHEAD)
+def test_rows_that_come_behind_columns_that_took_each_others_names_are_told(rig: Rig, written: str, wide: str) -> None:
+    give_other_types(rig, wide)
+    rig.write(AHEAD[written])
+    rig.both(*CHANGES["exchanged"])
+    rig.write("INSERT INTO t (id) VALUES (30)")
+    with pytest.raises(FatalError, match=r"taken each other's names at the target before the rows came"):
+        rig.run()
+    execute(rig.target_dsn, *CHANGES["exchanged"])
+    with pytest.raises(FatalError, match="took each other's names"):
+        rig.run()
+    execute(rig.target_dsn, *CHANGES["exchanged"])
+    rig.run()
     assert rig.comparison().equal
 
 

@@ -17,6 +17,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, RetryableError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.target.postgres.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, be_replica, merge_parts
@@ -75,6 +76,7 @@ class StraightTables:
         if self._is_replica is None:
             self._is_replica = be_replica(connection, self._session)
         if self._is_replica:
+            require_own_columns(connection, self._session, [table])
             require_computed_alike(connection, [table], schema=self._session.schema)
         return self._is_replica
 

@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.target.postgres.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, find_guards
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -34,6 +35,7 @@ def describe_parts(
 ) -> tuple[Part, ...]:
     """The parts of a merge, parents before children where foreign keys say so. `relations`: one for each staged."""
     tables = hold_tables(connection, relations, schema=session.schema)
+    require_own_columns(connection, session, tables)
     require_computed_alike(connection, tables, schema=session.schema)
     rank = _ranks(connection, session, tables)
     parts = (Part(staged=one, table=table) for one, table in zip(staged, tables, strict=True))

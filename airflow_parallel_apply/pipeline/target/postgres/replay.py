@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError,
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.exact import find_unlike, inexact_columns, say_retyping, unlike
@@ -35,7 +36,7 @@ from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_column
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting, by_default_hint, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.replay_changes import Change, Sent
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
@@ -53,14 +54,15 @@ class Replayer:
     def __init__(
         self,
         connection: Connection,
+        session: Session,
         *,
-        schema: str,
         relations: Callable[[int], Relation],
         reinserting: Reinserting,
         beside: SideWrites,
     ) -> None:
         self._connection = connection
-        self._schema = schema
+        self._session = session
+        self._schema = session.schema
         self._relations = relations
         self._reinserting = reinserting
         self._beside = beside
@@ -280,6 +282,7 @@ class Replayer:
         new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
         if new:
             tables = hold_tables(self._connection, new, schema=self._schema)
+            require_own_columns(self._connection, self._session, tables)
             require_computed_alike(self._connection, tables, schema=self._schema)
             self._beside.begin(tables)
             self._watched.update(table.relation.relation_id for table in tables if self._has_triggers(table))

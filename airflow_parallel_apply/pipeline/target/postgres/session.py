@@ -56,7 +56,7 @@ class Session:
         self._dsn = dsn
         self._synchronous_commit = synchronous_commit
         self._name = name or idle_session(pipeline)
-        self._definitions = definitions
+        self.definitions = definitions
         self._connection: Connection | None = None
         self.former_columns: dict[tuple[str, str, str], str] = {}
         """See `FormerColumns`: of all definitions that were followed here."""
@@ -126,7 +126,7 @@ class Session:
             name_partition,
             name_constraint,
             name_encoding,
-            partial(name_other_name, definitions=self._definitions),
+            partial(name_other_name, definitions=self.definitions),
         ):
             with suppress(psycopg.Error):
                 complete(connection, error, cause)

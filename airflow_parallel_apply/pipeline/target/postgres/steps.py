@@ -92,7 +92,7 @@ class Steps:
         )
         replayer = Replayer(
             self._connection,
-            schema=self._session.schema,
+            self._session,
             relations=self._relations,
             reinserting=reinserting,
             beside=beside,

@@ -1,0 +1,45 @@
+"""Refuses rows of columns that took each other's names at the target before their rows came: they would get each
+other's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.redefine import is_followed
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+
+
+def require_own_columns(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> None:
+    """Require tables that do not show a later definition in which names of columns belong to others. Errors:
+    `PlanError`; psycopg's own.
+    """
+    for table in tables:
+        older = table.relation
+        if any(table.columns[column.name].type_sql != column.type_name for column in older.columns):
+            for newer in session.definitions():
+                if _passes_names_on(older, newer) and is_followed(connection, session, older, newer):
+                    raise _ahead(newer)
+
+
+def _passes_names_on(older: Relation, newer: Relation) -> bool:
+    """True if a column has a name in a later definition of the same table that another one had before."""
+    if newer.relation_id <= older.relation_id or newer.oid is None or newer.oid != older.oid:
+        return False
+    names = {column.name for column in older.columns}
+    pairs = [(one.old, one.new) for one in compare_definitions(older, newer).changes]
+    return any(old and new and old.name != new.name and new.name in names for old, new in pairs)
+
+
+def _ahead(newer: Relation) -> PlanError:
+    return PlanError(
+        f"columns of {newer.name} have taken each other's names at the target before the rows came that the source "
+        "wrote before that",
+        table=newer.name,
+        hint=f"Undo that at the target, then run again: the run stops where it is to be done. Or: {recopying(newer)}",
+    )
