@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation
-from airflow_parallel_apply.pipeline.target.steps import Truncate
+from airflow_parallel_apply.pipeline.target.steps import Statement, Step, Truncate
+
+_LETTERS: Final = 200
+_GIVES_OTHER_VALUES: Final = re.compile(
+    r"""\bALTER\s+(?!TABLE\b)(COLUMN\s+)?("([^"]|"")+"|\w+)\s+(SET\s+DATA\s+)?TYPE\b|\bSET\s+EXPRESSION\b"""
+    r"""|\bALTER\s+TYPE\b[^;]*\b(RENAME\s+VALUE|(ADD|DROP|ALTER)\s+ATTRIBUTE)\b""",
+    re.IGNORECASE,
+)
+"""Statements by which rows that are there may read otherwise, though none of them is sent."""
 
 
 def changed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -37,3 +48,16 @@ def truncate_rows(step: Truncate) -> pa.RecordBatch:
         ],
         schema=ROWS,
     )
+
+
+def require_unaltered(steps: Iterable[Step]) -> None:
+    """Raise `PlanError` for DDL text by which rows that are there may have got other values: no change says so."""
+    for step in steps:
+        if isinstance(step, Statement) and _GIVES_OTHER_VALUES.search(step.text):
+            raise PlanError(
+                "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
+                f"learns nothing: {step.text[:_LETTERS]}",
+                op="apply",
+                hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value is another, "
+                f"since there was no USING and the texts stay: {step.skipping}.",
+            )

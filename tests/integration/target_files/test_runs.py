@@ -17,9 +17,9 @@ from airflow_parallel_apply.pipeline.config import (
     Start,
     TablePatterns,
 )
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from tests.integration.target_files.feeds import feed, files_of, replayed
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
 
@@ -78,6 +78,21 @@ def test_truncates_and_new_definitions_come_in_their_place(rig: Rig, lake: Path)
     rig.run()
     assert replayed(lake, "public.t")[4]["more"] == "x"
     assert len({file.relation_id for file in files_of(lake, "public.t")}) == 2
+
+
+def test_ddl_that_gives_rows_other_values_stops_a_feed_which_gets_none_of_them(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')")
+    added = "ALTER TABLE t ADD type text"
+    rig.transaction(rig.ddl(added), added, "INSERT INTO t (id, v) VALUES (2, 'b')")
+    rig.run()
+    altered = "ALTER TABLE t ALTER v TYPE text USING upper(v)"
+    rig.transaction(rig.ddl(altered), altered)
+    with pytest.raises(FatalError, match=r"may have other values.*USING upper") as told:
+        rig.run()
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
 
 
 def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: Path) -> None:

@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.target.delta.loader import unfit_value
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_of
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
-from airflow_parallel_apply.pipeline.target.feed_rows import changed_rows, truncate_rows
+from airflow_parallel_apply.pipeline.target.feed_rows import changed_rows, require_unaltered, truncate_rows
 from airflow_parallel_apply.pipeline.target.loading import Loaded, LoadTask
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
@@ -70,6 +70,7 @@ def feed_changes_of(
     """The steps of a unit as one append to each definition of a table; rows to replay, and truncates, are staged.
     Errors: `PlanError` for a step that no feed can follow; `TargetError`.
     """
+    require_unaltered(steps)
     tables: list[StagedTable] = []
     times: CommitTimes | None = None
     for number, step in enumerate(steps):

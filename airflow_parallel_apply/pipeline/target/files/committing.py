@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
 from airflow_parallel_apply.pipeline.errors import PlanError, StagingLost
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedUnit, Unit
-from airflow_parallel_apply.pipeline.target.feed_rows import changed_rows, truncate_rows
+from airflow_parallel_apply.pipeline.target.feed_rows import changed_rows, require_unaltered, truncate_rows
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.feed import FeedWriter, file_of
 from airflow_parallel_apply.pipeline.target.files.head import Head, part_name
@@ -22,6 +22,7 @@ class UnitFiles:
 
     def __init__(self, address: FilesAddress, relations: Relations, unit: Unit, steps: Sequence[Step]) -> None:
         """Errors: those of `FeedWriter`; `PlanError` for a step that no files can follow."""
+        require_unaltered(steps)
         self._unit = unit
         self.merged = [step.staged for step in steps if isinstance(step, Merge)]
         self._writer: FeedWriter | None = None
