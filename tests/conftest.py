@@ -26,6 +26,8 @@ from tests.support.clusters import CopiedServer, share_clusters
 from tests.support.compiled import compile_all
 from tests.support.databases import Databases
 from tests.support.examples import load_profile
+from tests.support.handed_on import handed_on
+from tests.support.handed_on import new_sessions as with_new_sessions
 from tests.support.memory_directory import memory_directory
 
 if TYPE_CHECKING:
@@ -202,6 +204,13 @@ def target_dsn(target_server: PostgresServer, target_database: str) -> str:
     return target_server.dsn(target_database)
 
 
+@pytest.fixture
+def new_sessions() -> Iterator[None]:
+    """Each connection is a new session: for tests of what holds from a session's beginning to its end."""
+    with with_new_sessions():
+        yield
+
+
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDbServer]:
     if missing := missing_programs():
@@ -266,7 +275,7 @@ def _server(side: str) -> Iterator[PostgresServer]:
     # Not under pytest's own directory: another session's start takes the server's user the way to it.
     directory = memory_directory(side)
     try:
-        with CopiedServer(directory / "data", settings=_QUICK, cluster=side) as server:
+        with CopiedServer(directory / "data", settings=_QUICK, cluster=side) as server, handed_on(server.port):
             yield server
     finally:
         shutil.rmtree(directory, ignore_errors=True)

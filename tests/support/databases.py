@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
+from tests.support.handed_on import end_resting
 
 _numbers = count()
 
@@ -82,6 +83,7 @@ class Databases:
         be emptied.
         """
         connection = self._session()
+        end_resting(name)
         connection.execute(_END_SESSIONS, [name])
         connection.execute(_DROP_SLOTS, [name])
         connection.execute(_DROP_ORIGINS, [name])
