@@ -19,6 +19,8 @@ from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION
 from tests.support.pooler import transaction_pooler
 
+pytestmark = pytest.mark.usefixtures("new_sessions")
+
 LEASE = timedelta(minutes=5)
 
 

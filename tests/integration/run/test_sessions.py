@@ -25,6 +25,8 @@ from airflow_parallel_apply.queue.postgres.connections import prepare_session
 from tests.support.pooler import transaction_pooler
 from tests.support.rig import Rig
 
+pytestmark = pytest.mark.usefixtures("new_sessions")
+
 SPOILED = {
     "datestyle": "German",
     "intervalstyle": "sql_standard",

@@ -127,6 +127,7 @@ def test_a_row_that_came_before_the_slot_is_noticed(scene: Scene, monkeypatch: p
     assert scene.value("SELECT count(*) FROM pg_publication") == 0
 
 
+@pytest.mark.usefixtures("new_sessions")
 def test_the_slot_of_another_database_of_the_server_is_left_alone(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE DATABASE other")
     other = make_conninfo(scene.dsn, dbname="other")

@@ -10,6 +10,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from airflow_parallel_apply.pipeline.errors import LogError
 from tests.support.rig import Rig, execute
 
+pytestmark = pytest.mark.usefixtures("new_sessions")
+
 
 def test_a_database_that_was_renamed_is_to_have_its_former_name_again(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
