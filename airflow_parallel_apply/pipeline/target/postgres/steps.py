@@ -202,7 +202,7 @@ def _truncate(
             "which the source truncates alone",
             table=next(table.relation.name for table in tables if table.oid == key["root"]),
             hint=f"Run ALTER TABLE {key['child_name']} DROP CONSTRAINT {quoted(key['name'])}; the source has no "
-            "such reference. Then run again.",
+            "such reference, or one from a table that is not followed. Then run again.",
         )
     beside.begin(tables)
     truncate = sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(table.own_rows for table in tables))
