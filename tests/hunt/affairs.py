@@ -86,6 +86,8 @@ def truncated_together(dice: random.Random, tables: Sequence[Table]) -> list[Ste
         f"INSERT INTO {last} (r) SELECT id FROM {below}",
     )
     leaf = [f"public.{dice.choice(table.leaves)}"] if table.leaves else []
+    # A partition that is truncated alone is told by its table.
+    told = (table.name, *table.leaves) if table.leaves else ()
     empty = (
         f"TRUNCATE {top} CASCADE",
         f"TRUNCATE {below} RESTART IDENTITY CASCADE",
@@ -98,7 +100,8 @@ def truncated_together(dice: random.Random, tables: Sequence[Table]) -> list[Ste
     for start in (0, 5):
         filled = [one.format(start) for one in rows]
         sql = [*filled, dice.choice(empty), *dice.sample(filled, 2), dice.choice(empty), table.change(dice), *filled]
-        steps.append(Step(do=dice.choice(("source", "transaction")), sql=tuple(sql), kind="truncated together"))
+        do = dice.choice(("source", "transaction"))
+        steps.append(Step(do=do, sql=tuple(sql), kind="truncated together", names=told))
         steps += [Step(do="run")] if dice.random() < 0.5 else []
     return steps
 

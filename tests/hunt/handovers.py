@@ -88,6 +88,7 @@ def big_values(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     size = dice.choice((200_000, 3_000_000))
     text = f"(SELECT string_agg(md5(i::text), '') FROM generate_series(1, {size // 32}) i)"
     value = {"text": text, "bytea": f"{text}::bytea", "jsonb": f"to_jsonb({text})"}[column.type_name]
+    alone = [one.name for one in table.columns if one.is_sent and one is not column]
     some = f"id = (SELECT min(id) FROM {table.path})" if table.key else f"ctid = (SELECT min(ctid) FROM {table.path})"
     big = f"UPDATE {table.path} SET {column.name} = {value} WHERE {some}"
     moved = (
@@ -97,6 +98,8 @@ def big_values(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
         Step(do="source", sql=(table.insert(dice, 3), big), kind="big values"),
         *([Step(do="run")] if dice.random() < 0.5 else []),
         Step(do="transaction", sql=(table.change(dice), moved, table.change(dice), big, table.change(dice))),
+        Step(do="run"),
+        Step(do="source", sql=tuple(f"UPDATE {table.path} SET {name} = {name}" for name in alone[:1])),
     ]
 
 

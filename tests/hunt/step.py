@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+
+_ROWS: Final = ("source", "transaction", "touch", "run")
+_DEFINES: Final = re.compile(r"\b(ALTER|CREATE|DROP|TRUNCATE|PREPARED|COMMENT|VACUUM|CLUSTER)\b|\bDO \$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,11 @@ class Step:
     def is_exotic(self) -> bool:
         """True if a red run may be put down to it."""
         return bool(self.names)
+
+    @property
+    def is_of_rows(self) -> bool:
+        """True if it writes rows alone, which tell their tables' definitions."""
+        return self.do in _ROWS and not _DEFINES.search("; ".join(self.sql))
 
     def __str__(self) -> str:
         options = " ".join(f"{name}={value}" for name, value in self.options.items())

@@ -60,6 +60,14 @@ def test_a_trial_is_the_same_for_the_same_seed_and_comes_back_from_its_file(tmp_
         assert Trial.load(tmp_path / "trial.json") == made == trial(seed)
 
 
+def test_steps_of_rows_alone_are_told_from_those_that_may_leave_a_definition_untold() -> None:
+    rows = ("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", "UPDATE t SET id = 2", "DELETE FROM t")
+    assert Step(do="source", sql=rows).is_of_rows
+    assert not Step(do="session", sql=rows).is_of_rows
+    for statement in ("ALTER TABLE t ADD c text", "DO $$ BEGIN END $$", "COMMIT PREPARED 'held'", "TRUNCATE t"):
+        assert not Step(do="transaction", sql=(*rows, statement)).is_of_rows
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_of_the_hunt_is_a_function_of_the_product(place: str) -> None:
     owner, name = found(place)
