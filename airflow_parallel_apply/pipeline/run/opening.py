@@ -193,6 +193,7 @@ def _seed(
     """Under the lease: route, plan, and put into the queue what positions and plan say is left."""
     routing = routing_of(config, session.target.colocation(config.tables))
     session.route(generation, log_id=log.identity.log_id, routing=routing)
+    session.target.note_tables()
     captured = log.state().last_seqno
     bounds = settle(log, session.ledger, bounds)
     if not catch_up:

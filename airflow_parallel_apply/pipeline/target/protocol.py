@@ -186,6 +186,12 @@ class Target(Protocol):
         """Have no claim any more: this session is not one that the next `take` ends."""
         ...
 
+    def note_tables(self) -> None:
+        """Note which of its tables have the rows of which of the log's, as far as they are applied, where that outlasts
+        their names. While no unit is applied.
+        """
+        ...
+
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         """Run the steps in order and move the unit's positions to its end, in one transaction; nothing where they are

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from tests.support.rig import Rig
+from tests.support.rig import Rig, execute
 
 
 @pytest.fixture(name="rig")
@@ -34,3 +34,8 @@ def write(rig: Rig, *, first: int = 0) -> None:
 def assert_equal(rig: Rig) -> None:
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def forget(rig: Rig) -> None:
+    """Remove what the target knows of its tables beside their names; earlier versions knew no more."""
+    execute(rig.target_dsn, "DELETE FROM parallel_apply.applied_table")

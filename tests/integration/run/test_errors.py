@@ -131,7 +131,7 @@ def test_a_table_that_the_target_loses_under_the_lanes_fails_the_run_once(rig: R
     execute(rig.target_dsn, "ALTER TABLE t RENAME TO u")
     reports = rig.apply(opened)
     refused(
-        rig, TargetError, "no such table", "public.t", "seqno 1",
+        rig, TargetError, "is called public.u at the target", "public.t", "seqno 1",
         step=lambda: run.close_run(opened, rig.config, rig.target, reports),
     )  # fmt: skip
     execute(rig.target_dsn, "ALTER TABLE u RENAME TO t")

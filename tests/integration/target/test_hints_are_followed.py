@@ -66,7 +66,8 @@ def test_what_is_changed_under_the_lanes_is_mended_by_the_hint(rig: Rig, change:
 
 def follow(rig: Rig, told: str) -> None:
     """The SQL behind "Run", and the copy, as they are printed."""
-    sql = re.search(r"Run ((?:ALTER|CREATE|GRANT) .*?)(?: at the target|; then)", told)
+    back = re.search(r"\((ALTER TABLE .*?)\), then run again", told)
+    sql = back or re.search(r"Run ((?:ALTER|CREATE|GRANT) .*?)(?: at the target|; then)", told)
     copy = re.search(r"`parallel-apply recopy --table (.+?)` copies", told)
     assert sql is not None or copy is not None, told
     if sql is not None:

@@ -59,6 +59,7 @@ from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying,
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
@@ -229,6 +230,7 @@ class Recopy:
             recorded = (*(copy for _, copy in further), *done)
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
+            note_tables(connection, self._writing, then.relations, is_certain=True)
         self._analyze(tables)
         return done
 

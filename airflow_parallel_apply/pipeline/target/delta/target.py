@@ -202,6 +202,9 @@ class DeltaTarget:
     def leave(self) -> None:
         """Nobody's session is ended here."""
 
+    def note_tables(self) -> None:
+        """No-op: it knows them by their names."""
+
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         scope = unit.channel if isinstance(unit.kind, Branch) else None

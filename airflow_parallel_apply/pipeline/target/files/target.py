@@ -216,6 +216,9 @@ class FilesTarget:
     def leave(self) -> None:
         """There are no sessions that could be ended."""
 
+    def note_tables(self) -> None:
+        """No-op: it knows them by their names."""
+
     # --- apply ---
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:

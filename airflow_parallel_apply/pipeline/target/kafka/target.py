@@ -180,6 +180,9 @@ class KafkaTarget:
     def leave(self) -> None:
         self._claim = None
 
+    def note_tables(self) -> None:
+        """No-op: it knows them by their names."""
+
     # --- apply ---
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:

@@ -135,6 +135,9 @@ class MariaDbTarget:
         with self._session.errors("leave"):
             self._session.rest()
 
+    def note_tables(self) -> None:
+        """No-op: it knows them by their names."""
+
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         with self._applying(unit) as is_to_be_applied:

@@ -17,6 +17,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, RetryableError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
@@ -26,7 +27,7 @@ from airflow_parallel_apply.pipeline.target.postgres.parts import Part, describe
 from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Applying(Protocol):
     """How one attempt applies what it loads. Used once, inside its transaction."""
 
     def hold(self, connection: Connection, relation: Relation) -> TargetTable:
-        """The table of a relation, as in `hold_tables`; errors as there, too."""
+        """The table of a relation, as in `hold_applied`; errors as there, too."""
         ...
 
     def takes(self, connection: Connection, table: TargetTable) -> bool:
@@ -63,7 +64,7 @@ class StraightTables:
         if not self._is_patient:
             connection.execute(self._session.sql("branches", self._patience))
             self._is_patient = True
-        (table,) = hold_tables(connection, [relation], schema=self._session.schema)
+        (table,) = hold_applied(connection, [relation], schema=self._session.schema, pipeline=self._session.pipeline)
         return table
 
     def may_take(self, connection: Connection, table: TargetTable) -> bool:

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
     table_options,
 )
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import present_name
 from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.inherited import altering_of_owner
@@ -42,6 +43,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     table_name,
     unlogged_findings,
 )
+from airflow_parallel_apply.pipeline.target.postgres.table_names import giving_name
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables, found_instead
 from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation, renaming_away, replacing
 from airflow_parallel_apply.postgres.filled import filled
@@ -95,7 +97,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
         for relation, table in zip(expected.tables, there, strict=True):
             findings += _width_findings(relation, table)
             if table is None and relation.columns and not expected.may_lack_tables:
-                findings.append(_missing(connection, relation))
+                findings.append(_missing(connection, session, relation))
         tables = [table for table in there if table is not None]
         for table in tables:
             findings += _column_findings(table, connection.info.server_version)
@@ -196,11 +198,14 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
         )
 
 
-def _missing(connection: Connection, relation: Relation) -> Finding:
+def _missing(connection: Connection, session: Session, relation: Relation) -> Finding:
     """The CREATE TABLE has all columns and the key; what else the source's table has, `pg_dump -s` tells."""
+    renamed = present_name(connection, session, relation)
+    if renamed is not None:
+        what = f"{relation.name} is missing, and is called {'.'.join(renamed)}"
+        return about(relation, what, giving_name(connection, renamed, (relation.schema, relation.table)))
     fix = [creation(relation, connection.info.server_version)]
-    instead = found_instead(connection, relation)
-    if instead is not None:
+    if (instead := found_instead(connection, relation)) is not None:
         fix.insert(0, renaming_away(relation, instead))
         what = f"{relation.name} is a {instead}, and no table"
         return about(relation, what, *fix, note="Or give this name to the table that has the rows.")

@@ -147,7 +147,7 @@ class _Attempt:
             name = staging_table(
                 loader.pipeline, loader.channel, loader.token, self._name, relation.relation_id, group=loader.group
             )
-            return TableLoad(connection, relation, loader.schema, name, self._applying)
+            return TableLoad(connection, relation, loader.schema, loader.pipeline, name, self._applying)
 
         loads = RelationLoads(loader.relations, begin)
         row_count = loads.stage(batches)

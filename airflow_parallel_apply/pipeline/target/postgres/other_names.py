@@ -15,8 +15,8 @@ import psycopg
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
-from airflow_parallel_apply.pipeline.target.postgres.table_names import existing, renaming_one
-from airflow_parallel_apply.pipeline.target.postgres.unfit import MissingTable, creation
+from airflow_parallel_apply.pipeline.target.postgres.table_names import existing, giving_back, giving_name
+from airflow_parallel_apply.pipeline.target.postgres.unfit import MissingTable, RenamedTable, creation
 
 Definitions = Callable[[], Sequence[Relation]]
 """All that the log has, the oldest first."""
@@ -42,6 +42,9 @@ def name_other_name(
     if not names:
         return
     last = {one.oid: (one.schema, one.table) for one in logged}
+    if isinstance(error, RenamedTable):
+        error.say(is_within=_is_within(own, relation, error.found, error.seqno))
+        return
     there = existing(connection, {name, *names, *last.values()})
     if name in there:
         return
@@ -53,20 +56,8 @@ def name_other_name(
     }
     found = next((one for one in names if one in there and one not in others), None)
     if found is not None:
-        text = "; ".join(statement.as_string(connection) for statement in renaming_one(found, name))
-        error.hint = f"It is there as {'.'.join(found)}: give it the name that these rows have ({text}), then run "
-        # A run that is refused in the middle of a transaction goes back to its beginning.
-        is_within = any(
-            (one.schema, one.table) == found
-            and one.relation_id > relation.relation_id
-            and (one.first_seqno or 0) <= (error.seqno or NO_SEQNO)
-            for one in own
-        )
-        error.hint += (
-            "once with ddl=apply, which renames it between rows of the same transaction."
-            if is_within
-            else "again: a rename that comes later is followed, or told, in its turn."
-        )
+        is_within = _is_within(own, relation, found, error.seqno)
+        error.hint = giving_back(found, giving_name(connection, found, name), is_within=is_within)
     elif last[relation.oid] not in {name, *there}:
         newest = own[-1]
         error.hint = (
@@ -82,7 +73,7 @@ def name_other_name(
 
 def _missing(error: ParallelApplyError, cause: BaseException | None, definitions: Definitions) -> Relation | None:
     """The definition of what is missing."""
-    if isinstance(error, MissingTable):
+    if isinstance(error, MissingTable | RenamedTable):
         return error.relation
     if not isinstance(cause, psycopg.errors.UndefinedTable):
         return None
@@ -90,3 +81,13 @@ def _missing(error: ParallelApplyError, cause: BaseException | None, definitions
     if found is None:
         return None
     return next((one for one in definitions() if found[1] in (one.name, one.table)), None)
+
+
+def _is_within(own: Sequence[Relation], relation: Relation, found: tuple[str, str], seqno: int | None) -> bool:
+    """True if rows that came by this seqno have the other name already."""
+    return any(
+        (one.schema, one.table) == found
+        and one.relation_id > relation.relation_id
+        and (one.first_seqno or 0) <= (NO_SEQNO if seqno is None else seqno)
+        for one in own
+    )

@@ -14,12 +14,13 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.guards import DELETE, INSERT, UPDATE, changed_rows, find_guards
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staged_columns import operation_column, unsent_column
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ def describe_parts(
     connection: Connection, session: Session, staged: Sequence[StagedTable], relations: Sequence[Relation]
 ) -> tuple[Part, ...]:
     """The parts of a merge, parents before children where foreign keys say so. `relations`: one for each staged."""
-    tables = hold_tables(connection, relations, schema=session.schema)
+    tables = hold_applied(connection, relations, schema=session.schema, pipeline=session.pipeline)
     require_own_columns(connection, session, tables)
     require_computed_alike(connection, tables, schema=session.schema)
     rank = _ranks(connection, session, tables)

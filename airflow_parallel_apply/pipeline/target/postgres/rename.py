@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables, present_name
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_columns
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -19,15 +20,12 @@ from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.table_names import (
     Name,
     existing,
+    free_name,
     renaming_one,
     renaming_statements,
 )
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import was_told
 from airflow_parallel_apply.postgres.filled import filled
-
-_IN_THE_WAY = "_in_the_way"
-_LETTERS = 40
-_TRIES = 100
 
 
 def rename(
@@ -40,8 +38,9 @@ def rename(
     end_offset: Offset | None = None,
 ) -> bool:
     """Rename tables as the newer definition's renaming says, unless the target has done so already, by a DDL message or
-    by hand. If tables only exchanged their names by hand, their columns show it, or nothing does: then SKIP takes it as
-    done, as it does where both names are there, and APPLY does it where no message can have.
+    by hand. The table that had the rows so far shows it; where that is not known, the columns may show it of tables
+    that exchanged their names, or nothing does. SKIP takes it as done where all names are there, but for an exchange
+    that is known not to be done; APPLY does it where that is known, or where no message can have.
 
     False if there is no such table: one that was copied anew from a moment behind `end_offset` is not the one that was
     renamed, whose rows went with the copy. Errors: `PlanError`.
@@ -51,27 +50,35 @@ def rename(
         return True
     old, new = [before for before, _ in renaming.pairs], [after for _, after in renaming.pairs]
     if end_offset is not None and newer_copies(connection, session, end_offset).keys() & {".".join(one) for one in old}:
+        note_tables(connection, session, [newer], is_certain=True)
         return bool(existing(connection, [(newer.schema, newer.table)]))
     left, taken = set(old) - set(new), set(new) - set(old)
     there = existing(connection, {*old, *new})
     if left and taken <= there and not left & there:
         return True
+    name = newer.schema, newer.table
     if {*new} <= there and was_told(connection, session, renaming.pairs):
         return True
-    is_exchange = not left
-    name = newer.schema, newer.table
-    if is_exchange and name not in there and {*new} - {name} <= there:
+    known = present_name(connection, session, newer)
+    if known == name:
+        return True
+    is_undone, is_exchange = known == (older.schema, older.table), not left
+    if is_exchange and not is_undone and name not in there and {*new} - {name} <= there:
         # It was archived under the other name, and what has its name now is not there yet.
         return True
-    is_done = _is_exchanged(connection, session, older, newer) if is_exchange else None
-    if is_done or (ddl is DdlPolicy.SKIP and {*new} <= there):
+    is_done = False if is_undone else _is_exchanged(connection, session, older, newer) if is_exchange else None
+    if is_done:
         return True
-    if {*old, *new} <= there and not is_exchange and _have_rows(connection, renaming) == [False, False]:
-        # Without rows either may be the one that was renamed: the columns of both are compared with their definitions.
+    # Without rows either may be the one that was renamed: the columns of both are compared with their definitions.
+    is_either = {*old, *new} <= there and not is_exchange and _have_rows(connection, renaming) == [False, False]
+    is_vouched = ddl is DdlPolicy.SKIP and {*new} <= there and not (is_exchange and is_undone)
+    if is_vouched or is_either:
+        note_tables(connection, session, [newer], is_certain=True)
         return True
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
-        raise _left(connection, newer, renaming, in_the_way=taken & there, missing={*old} - there)
+        missing = {*old} - there
+        raise _left(connection, newer, renaming, in_the_way=taken & there, missing=missing, is_undone=is_undone)
     for statement in renaming_statements(renaming):
         connection.execute(statement)
     return True
@@ -91,14 +98,6 @@ def _is_exchanged(connection: Connection, session: Session, older: Relation, new
     return None if under_new is under_old or None in (under_new, under_old) else under_new
 
 
-def _free_name(connection: Connection, name: Name) -> Name:
-    """For a table that is in the way."""
-    schema, table = name
-    candidates = [(schema, f"{table[:_LETTERS]}{_IN_THE_WAY}{number or ''}") for number in range(_TRIES)]
-    taken = existing(connection, candidates)
-    return next((one for one in candidates if one not in taken), candidates[0])
-
-
 def _have_rows(connection: Connection, renaming: Renaming) -> list[bool] | None:
     """Whether the tables of the former and of the new name have rows; None of more than two, or where the role may not
     look.
@@ -112,25 +111,31 @@ def _have_rows(connection: Connection, renaming: Renaming) -> list[bool] | None:
 
 
 def _left(
-    connection: Connection, newer: Relation, renaming: Renaming, *, in_the_way: set[Name], missing: set[Name]
+    connection: Connection,
+    newer: Relation,
+    renaming: Renaming,
+    *,
+    in_the_way: set[Name],
+    missing: set[Name],
+    is_undone: bool,
 ) -> PlanError:
     what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.pairs)
     if missing:
         # Of what is there: another one that has its name now is to be made.
         there = tuple(pair for pair in renaming.pairs if pair[0] not in missing)
         renaming = replace(renaming, pairs=there or renaming.pairs)
-    aside = [renaming_one(name, _free_name(connection, name))[0] for name in sorted(in_the_way)]
+    aside = [renaming_one(name, free_name(connection, name))[0] for name in sorted(in_the_way)]
     text = "; ".join(statement.as_string(connection) for statement in (*aside, *renaming_statements(renaming)))
     others = ", ".join(".".join(name) for name in sorted(in_the_way))
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
     names = {name for pair in renaming.pairs for name in pair}
     is_exchange = len(names) == len(renaming.pairs)
-    after = SKIPPING if is_exchange else "run again"
-    done = first = ""
-    if is_exchange:
+    after, done, first = "run again", "", ""
+    if is_exchange and not is_undone:
+        after = SKIPPING
         done = f" If they were exchanged there before, by DDL messages, only {SKIPPING}."
     elif in_the_way and not missing:
-        done = f" If {others} is that table, renamed there before, only {SKIPPING}."
+        done = "" if is_undone else f" If {others} is that table, renamed there before, only {SKIPPING}."
         if _have_rows(connection, renaming) == [False, True]:
             # As if the former one had been renamed already.
             former = ".".join(renaming.pairs[0][0])

@@ -15,6 +15,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.cascades import Cascades, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
@@ -38,7 +39,7 @@ from airflow_parallel_apply.pipeline.target.postgres.replay_changes import Chang
 from airflow_parallel_apply.pipeline.target.postgres.replay_statements import build, is_there
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.unfit import rows_differ
 
 _PIPELINED: Final = 500
@@ -281,7 +282,7 @@ class Replayer:
         """Before the protocol's pipeline opens: there, what is asked of the catalog waits for the answer."""
         new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
         if new:
-            tables = hold_tables(self._connection, new, schema=self._schema)
+            tables = hold_applied(self._connection, new, schema=self._schema, pipeline=self._session.pipeline)
             require_own_columns(self._connection, self._session, tables)
             require_computed_alike(self._connection, tables, schema=self._schema)
             self._beside.begin(tables)

@@ -289,3 +289,13 @@ DROP TABLE {schema}.conflict;
 -- By channel, how many of the rows are insertions; and when the epoch's last transaction was committed. NULL where it was
 -- planned before.
 ALTER TABLE {schema}.epoch ADD COLUMN inserts bigint[], ADD COLUMN end_time timestamptz;
+
+-- name: upgrade_15
+-- The table here that has the rows of each of the source's, whatever it is called. A dump writes it by its name, since
+-- it has another oid in another database.
+CREATE TABLE {schema}.applied_table (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    source_oid bigint NOT NULL,
+    target regclass NOT NULL,
+    PRIMARY KEY (pipeline, source_oid)
+);

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
@@ -25,7 +26,6 @@ from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_writte
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.skipping import bound
-from airflow_parallel_apply.pipeline.target.postgres.tables import hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
@@ -193,7 +193,7 @@ def _truncate(
     connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation], beside: SideWrites
 ) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
-    tables = hold_tables(connection, relations, schema=session.schema)
+    tables = hold_applied(connection, relations, schema=session.schema, pipeline=session.pipeline)
     oids = [table.oid for table in tables]
     cursor = connection.cursor(row_factory=dict_row)
     for key in cursor.execute(session.sql("tables", "references"), {"oids": oids}):

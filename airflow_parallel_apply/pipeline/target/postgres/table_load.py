@@ -14,6 +14,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.apply.net_changes import INSERT, NetChanges, Numbers
 from airflow_parallel_apply.pipeline.apply.relation_load import RelationLoad
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import describe_applied
 from airflow_parallel_apply.pipeline.target.postgres.applying import Applying
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import copy_line, translate
 from airflow_parallel_apply.pipeline.target.postgres.enum_labels import say_label
@@ -23,7 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging import copy_into_staging, create_staging
 from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
 from airflow_parallel_apply.pipeline.target.postgres.straight_load import StraightLoad, refused_rows
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, describe_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's COPY text that are sent at once."""
@@ -37,12 +38,14 @@ class TableLoad(RelationLoad):
         connection: Connection,
         relation: Relation,
         schema: str,
+        pipeline: str,
         staging: str,
         applying: Applying | None,
     ) -> None:
         super().__init__(relation, staging)
         self._connection = connection
         self._schema = schema
+        self._pipeline = pipeline
         self._target: TargetTable | None = None
         self._inexact: tuple[int, ...] = ()
         self._texts: list[memoryview] = []
@@ -89,7 +92,9 @@ class TableLoad(RelationLoad):
         if self._applying is not None and not self._asked and (changes.operations == INSERT).any():
             self._begin_inserting(self._applying)
         if self._target is None:
-            (self._target,) = describe_tables(self._connection, [self._relation], schema=self._schema)
+            (self._target,) = describe_applied(
+                self._connection, [self._relation], schema=self._schema, pipeline=self._pipeline
+            )
         left = self._without_insertions(changes)
         if left is not None:
             self._stage(left)

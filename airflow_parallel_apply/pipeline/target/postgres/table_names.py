@@ -13,6 +13,9 @@ from airflow_parallel_apply.pipeline.model.change import Renaming
 Name = tuple[str, str]
 """Schema and table."""
 _ASIDE: Final = "parallel_apply_renaming_{}"
+_IN_THE_WAY: Final = "_in_the_way"
+_LETTERS: Final = 40
+_TRIES: Final = 100
 
 
 def renaming_statements(renaming: Renaming) -> list[sql.Composed]:
@@ -61,3 +64,31 @@ def existing(connection: psycopg.Connection[Any], names: Iterable[Name]) -> set[
         {"schemas": [schema for schema, _ in wanted], "tables": [table for _, table in wanted]},
     ).fetchall()
     return {(str(schema), str(table)) for schema, table in rows}
+
+
+def free_name(connection: psycopg.Connection[Any], name: Name) -> Name:
+    """A name for a table that is in the way. Errors: psycopg's own."""
+    schema, table = name
+    candidates = [(schema, f"{table[:_LETTERS]}{_IN_THE_WAY}{number or ''}") for number in range(_TRIES)]
+    taken = existing(connection, candidates)
+    return next((one for one in candidates if one not in taken), candidates[0])
+
+
+def giving_name(connection: psycopg.Connection[Any], found: Name, name: Name) -> str:
+    """The text of the statements that give a table this name, whatever has it. Errors: psycopg's own."""
+    # Of any kind: ALTER TABLE renames a view, too.
+    is_taken = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))", name).fetchone()
+    aside = renaming_one(name, free_name(connection, name)) if is_taken != (None,) else []
+    return "; ".join(statement.as_string(connection) for statement in (*aside, *renaming_one(found, name)))
+
+
+def giving_back(found: Name, statements: str, *, is_within: bool) -> str:
+    """The hint to give a table its name back by these statements. `is_within`: rows of the new name are in the same
+    transaction, and a run that is refused in the middle of one goes back to its beginning.
+    """
+    after = (
+        "once with ddl=apply, which renames it between rows of the same transaction."
+        if is_within
+        else "again: a rename that comes later is followed, or told, in its turn."
+    )
+    return f"It is there as {'.'.join(found)}: give it the name that these rows have ({statements}), then run {after}"

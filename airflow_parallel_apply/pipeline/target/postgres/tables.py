@@ -225,12 +225,17 @@ def hold_tables(
     """As `describe_tables`, of tables that stay as they are described until the transaction ends: an alteration that is
     under way is waited for, and a later one waits. The catalog alone tells of neither.
     """
+    lock_tables(connection, relations, schema=schema)
+    return describe_tables(connection, relations, schema=schema)
+
+
+def lock_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
+    """Keep the tables that are there as they are until the transaction ends. Errors: psycopg's own."""
     named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
     there = connection.execute(statement("tables", "there", schema=schema), named).fetchall()
     if there:
         tables = (sql.SQL("{}" if cut else "ONLY {}").format(sql.Identifier(*name)) for cut, *name in there)
         connection.execute(sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(sql.SQL(", ").join(tables)))
-    return describe_tables(connection, relations, schema=schema)
 
 
 def found_instead(connection: psycopg.Connection[Any], relation: Relation) -> str | None:

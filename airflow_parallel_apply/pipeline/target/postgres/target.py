@@ -17,10 +17,11 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
-from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables, settled_names
 from airflow_parallel_apply.pipeline.target.postgres.branches import (
     branch_findings,
     prepared_branches,
@@ -155,6 +156,11 @@ class PostgresTarget:
     def leave(self) -> None:
         with self._session.errors("leave"):
             self._session.rest()
+
+    def note_tables(self) -> None:
+        with self._session.transaction("note tables") as connection:
+            applied_seqno = low_watermark(read_positions(connection, self._session))
+            note_tables(connection, self._session, settled_names(self._relations.definitions(), applied_seqno))
 
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:

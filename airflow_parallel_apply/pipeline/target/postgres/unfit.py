@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.generated_text import as_taken
+from airflow_parallel_apply.pipeline.target.postgres.table_names import Name, giving_back
 from airflow_parallel_apply.postgres.quoting import quoted
 
 if TYPE_CHECKING:
@@ -28,6 +29,30 @@ class MissingTable(TargetError):
             f"renamed there, give it this name back instead; if it was there before and is gone, {_recopy(relation)}",
         )
         self.relation = relation
+
+
+class RenamedTable(TargetError):
+    """The table that had a definition's rows so far is called `found` at the target, whatever has its name by now.
+    `statements`: what gives it back. See `name_other_name`, too.
+    """
+
+    def __init__(self, relation: Relation, found: Name, statements: str) -> None:
+        super().__init__(
+            f"the table that had these rows so far is called {'.'.join(found)} at the target", table=relation.name
+        )
+        self.relation = relation
+        self.found = found
+        self._statements = statements
+        self.say(is_within=False)
+
+    def say(self, *, is_within: bool) -> None:
+        """Complete the hint. `is_within`: as in `giving_back`."""
+        name, found = self.relation.name, ".".join(self.found)
+        self.hint = (
+            f"{giving_back(self.found, self._statements, is_within=is_within)} Or, if what is called {name} there was "
+            f"put in its place: `parallel-apply recopy {table_options([name])}`, or drop {found} where {name} has all "
+            "of its rows; then run again."
+        )
 
 
 def creation(relation: Relation, server_version: int) -> str:
