@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig
-from tests.support.variants import gated
+from tests.support.variants import gated, variants
 
 TICK = timedelta(microseconds=1)
 
@@ -332,3 +332,19 @@ def test_a_covered_run_does_not_wait_for_the_run_under_way(rig: Rig) -> None:
     assert busy.value.reach_seqno is None, "nothing goes first but the owner"
     run.close_run(opened, rig.config, rig.target, rig.apply(opened))
     assert something(rig, second) is None
+
+
+@pytest.mark.parametrize("stamped", variants(["infinity", "-infinity", "2999-01-01"], seldom=["-infinity"]))
+def test_a_commit_time_that_another_tool_gave_holds_up_no_later_interval(rig: Rig, stamped: str) -> None:
+    (interval,) = history(rig, intervals=1)
+    with psycopg.connect(rig.source_dsn) as connection:
+        connection.execute("SELECT pg_replication_origin_create('a tool')")
+        connection.execute("SELECT pg_replication_origin_session_setup('a tool')")
+        connection.execute("SELECT pg_replication_origin_xact_setup('0/1', %s)", [stamped])
+        connection.execute("INSERT INTO t VALUES (100)")
+        connection.commit()
+        connection.execute("SELECT pg_replication_origin_session_reset(), pg_replication_origin_drop('a tool')")
+    rig.run("a", interval=interval)
+    rig.run("b", interval=Interval(start=interval.end, end=insert(rig, 200, 201)))
+    rig.run("c", interval=Interval(start=clock(rig), end=insert(rig, 300, 301)))
+    assert each_once(rig)

@@ -9,6 +9,7 @@ A transaction without a followed change gets no seqno. Inside one, fragnos have 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
@@ -58,7 +59,8 @@ class Decoder:
 
     `table` turns descriptions into followed tables. `ddl` gives the text of a message
     that counts as DDL, by its transaction's id and commit LSN; None for any other. `is_part` tells whether a table that
-    is described for a change of another one is a partition of that one. `passing` takes messages out.
+    is described for a change of another one is a partition of that one. `passing` takes messages out. `latest_time`: no
+    transaction committed later.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -71,12 +73,14 @@ class Decoder:
         renamed: Callable[[int, WireMessage], Renamed],
         is_part: Callable[[WireRelation, int], bool],
         passing: Passing | None = None,
+        latest_time: datetime | None = None,
     ) -> None:
         self._described = DescribedTables(table)
         self._ddl = ddl
         self._renamed = renamed
         self._is_part = is_part
         self._passing = passing
+        self._latest_time = latest_time
         self._together = Together()
         self._next_seqno = next_seqno
         self._open: OpenTransaction | None = None
@@ -299,6 +303,7 @@ class Decoder:
             totals=totals,
             byte_counts=byte_counts,
             marks=marks,
+            latest_time=self._latest_time,
         )
         last = len(counts) - 1
         is_open = len(begins) + (self._open is not None) > len(commits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,12 @@ from airflow_parallel_apply.pipeline.source.postgres.cells import Wire
 from airflow_parallel_apply.pipeline.source.postgres.resume import POSTGRES_EPOCH_MICROSECONDS
 
 Numbers = npt.NDArray[np.int64]
+
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""The server knows times beyond these."""
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 XID_AT: Final = 17
 """Kind, LSN and time before a begin's transaction id."""
@@ -48,12 +55,18 @@ def ended_transactions(
     totals: Numbers,
     byte_counts: Numbers,
     marks: Mapping[int, Set[Mark]],
+    latest_time: datetime | None,
 ) -> pa.RecordBatch:
-    """Those with rows, by their commits. `transaction`: each message's; the other arrays: each transaction's."""
+    """Those with rows, by their commits. `transaction`: each message's; the other arrays: each transaction's.
+
+    The time of one under a replication origin is whatever its session said, and none behind it has an earlier one: what
+    is to come would wait for it. So none is later than `latest_time`.
+    """
     ended = transaction[commits]
     kept = totals[ended] > 0
     ended, at = ended[kept], wire.starts[commits][kept]
-    times = wire.numbers(at + 18, ">i8") + POSTGRES_EPOCH_MICROSECONDS
+    earliest, latest = ((time - _EPOCH) // _MICROSECOND for time in (_EARLIEST, latest_time or _LATEST))
+    times = np.clip(wire.numbers(at + 18, ">i8"), earliest, latest) + POSTGRES_EPOCH_MICROSECONDS
     return pa.RecordBatch.from_arrays(
         [
             pa.array(seqnos[ended]),

@@ -7,6 +7,7 @@ its synchronous standby does not confirm it. What a look at the catalog proves d
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -27,23 +28,26 @@ _OURS: Final = re.compile(rb"M\x01.{8}parallel_apply\.", re.DOTALL)
 class Visibility:
     """The transactions that were over at a look, and those of a read of the slot behind it. Not thread-safe."""
 
-    def __init__(self, snapshot: str, *, is_confirmed: bool) -> None:
+    def __init__(self, snapshot: str, *, is_confirmed: bool, time: datetime) -> None:
         _, end, open_ones = snapshot.split(":")
         self._end = int(end) % _XIDS
         self._open = frozenset(int(xid) % _XIDS for xid in open_ones.split(",") if xid)
         self._xid = 0
         self.is_confirmed = is_confirmed
         """True if no commit waits for a standby: then all that is in the WAL is seen at once."""
+        self.time = time
+        """By the source's clock."""
 
     @classmethod
-    def now(cls, connection: psycopg.Connection[tuple[str, bool]]) -> Visibility:
+    def now(cls, connection: psycopg.Connection[tuple[str, bool, datetime]]) -> Visibility:
         """Those that are over now. Errors: psycopg's own."""
         found = connection.execute(
-            "SELECT pg_catalog.pg_current_snapshot()::text, current_setting('synchronous_standby_names') = ''"
+            "SELECT pg_catalog.pg_current_snapshot()::text, current_setting('synchronous_standby_names') = '', "
+            "clock_timestamp()"
         ).fetchone()
         if found is None:
             raise Unavailable("the source did not tell its transactions", op="capture")
-        return cls(found[0], is_confirmed=found[1])
+        return cls(found[0], is_confirmed=found[1], time=found[2])
 
     def require(self, messages: pa.BinaryArray) -> None:
         """Require of the next messages of a read that the look has seen what they describe, or tell of. Errors:
