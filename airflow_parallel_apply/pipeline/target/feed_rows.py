@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -15,12 +14,6 @@ from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, O
 from airflow_parallel_apply.pipeline.target.steps import Statement, Step, Truncate
 
 _LETTERS: Final = 200
-_GIVES_OTHER_VALUES: Final = re.compile(
-    r"""\bALTER\s+(?!TABLE\b)(COLUMN\s+)?("([^"]|"")+"|\w+)\s+(SET\s+DATA\s+)?TYPE\b|\bSET\s+EXPRESSION\b"""
-    r"""|\bALTER\s+TYPE\b[^;]*\b(RENAME\s+VALUE|(ADD|DROP|ALTER)\s+ATTRIBUTE)\b""",
-    re.IGNORECASE,
-)
-"""Statements by which rows that are there may read otherwise, though none of them is sent."""
 
 
 def changed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,7 +46,7 @@ def truncate_rows(step: Truncate) -> pa.RecordBatch:
 def require_unaltered(steps: Iterable[Step]) -> None:
     """Raise `PlanError` for DDL text by which rows that are there may have got other values: no change says so."""
     for step in steps:
-        if isinstance(step, Statement) and _GIVES_OTHER_VALUES.search(step.text):
+        if isinstance(step, Statement) and step.gives_other_values:
             raise PlanError(
                 "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
                 f"learns nothing: {step.text[:_LETTERS]}",

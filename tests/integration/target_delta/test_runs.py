@@ -127,6 +127,41 @@ def test_a_new_column_is_added_where_that_is_asked_for_and_the_rest_is_refused(r
     assert len(of_lake(lake, columns=columns)) == 2
 
 
+@pytest.mark.parametrize("comes", ["with it", "later"])
+def test_a_new_column_is_added_that_was_sent(rig: Rig, lake: Path, comes: str) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    added = 'ALTER TABLE t ADD COLUMN more integer, ADD "Else" text'
+    sent = rig.ddl(added)
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')")
+    rig.transaction(sent, added, *(["UPDATE t SET more = id"] if comes == "with it" else []))
+    rig.run()
+    rig.write("INSERT INTO t (id, more, \"Else\") VALUES (2, 4, 'b')")
+    rig.run()
+    found = of_lake(lake, columns=("id", "v", "more", "Else"))
+    assert found == of_source(rig, columns=("id", "v", "more", '"Else"'))
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ADD COLUMN more integer DEFAULT 5", "older rows have '5' in the new column more"),
+        ("ADD COLUMN more integer, ALTER COLUMN v TYPE varchar(9) USING left(v, 2)", "cannot run this"),
+        ("ADD COLUMN more integer, DROP COLUMN n", "n is gone"),
+    ],
+)
+def test_a_sent_statement_that_does_more_is_refused(rig: Rig, lake: Path, statement: str, reason: str) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    sent = rig.ddl(f"ALTER TABLE t {statement}")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'abc')")
+    rig.transaction(sent, f"ALTER TABLE t {statement}")
+    rig.write("INSERT INTO t (id) VALUES (2)")
+    with pytest.raises(ParallelApplyError, match=reason):
+        rig.run()
+    assert of_lake(lake, columns=("id", "v")) == [(1, "abc")]
+
+
 def test_a_column_of_which_nothing_tells_what_older_rows_have_is_refused(rig: Rig, lake: Path) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.prepare()

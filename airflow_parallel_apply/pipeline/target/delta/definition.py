@@ -28,6 +28,8 @@ from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, Re
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement
 
 _ADDS_COLUMNS: Final = re.compile(
+    # The settings of whoever sent it go before it.
+    r"""(?:\s*SET LOCAL \w+ = (?:[^;'"]|'[^']*'|"[^"]*")*;)*"""
     r"\s*ALTER\s+TABLE\s+[^;']*?\sADD\s+(COLUMN\s+)?(?!CONSTRAINT|PRIMARY|UNIQUE|CHECK|FOREIGN)[^;']*;?\s*",
     re.IGNORECASE,
 )
@@ -80,7 +82,7 @@ def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool
 
 def require_redundant(step: Statement) -> None:
     """Raise `PlanError` for DDL text that says more than that columns are added, which the definition says as well."""
-    if not _ADDS_COLUMNS.fullmatch(step.text):
+    if step.gives_other_values or not _ADDS_COLUMNS.fullmatch(step.text):
         raise PlanError(
             f"a Delta lake cannot run this: {step.text[:200]}",
             op="apply",
