@@ -56,9 +56,19 @@ _LEFT_OVER: Final = " UNION ALL ".join(
                 "pg_foreign_data_wrapper", "pg_largeobject_metadata", "pg_default_acl", "pg_ts_config",
             )
         ),
-        "SELECT 'pg_database' FROM pg_database WHERE datname = current_database() AND datacl IS NOT NULL",
+        "SELECT 'pg_database' FROM pg_database "
+        "WHERE datname = current_database() AND (datacl IS NOT NULL OR datdba <> current_user::regrole)",
+        *(
+            f"SELECT '{catalog}' FROM {catalog} o LEFT JOIN pg_init_privs i "
+            f"ON i.objoid = o.oid AND i.classoid = '{catalog}'::regclass AND i.objsubid = 0 "
+            f"WHERE o.{namespace} = 'pg_catalog'::regnamespace AND o.{privileges} IS DISTINCT FROM i.initprivs"
+            for catalog, namespace, privileges in (
+                ("pg_class", "relnamespace", "relacl"), ("pg_proc", "pronamespace", "proacl"),
+            )
+        ),
     ]
 )  # fmt: skip
+"""What emptying leaves there of a former test: objects, and privileges that are not those of a new database."""
 
 
 @dataclass(kw_only=True)
