@@ -68,7 +68,7 @@ _LEFT_OVER: Final = " UNION ALL ".join(
         ),
     ]
 )  # fmt: skip
-"""What emptying leaves there of a former test: objects, and privileges that are not those of a new database."""
+"""Objects and privileges of a former test, which emptying leaves there."""
 
 
 @dataclass(kw_only=True)
