@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tests.support import handed_on
 from tests.support.rig import execute
 
 _ORIGIN = "SELECT pg_replication_origin_create('handed on'), pg_replication_origin_session_setup('handed on')"
@@ -71,6 +72,14 @@ def test_it_is_another_one_than_one_that_cannot_be_as_new(source_dsn: str, last:
 
 def test_whoever_is_to_meet_new_ones_does(source_dsn: str, new_sessions: None) -> None:
     assert used(source_dsn) != used(source_dsn)
+
+
+def test_none_of_before_rests_beside_new_ones(source_dsn: str) -> None:
+    database = conninfo_to_dict(source_dsn)["dbname"]
+    used(source_dsn)
+    with handed_on.new_sessions():
+        renamed = f"ALTER DATABASE {database} RENAME TO renamed", f"ALTER DATABASE renamed RENAME TO {database}"
+        execute(make_conninfo(source_dsn, dbname="postgres"), *renamed)
 
 
 def test_other_roles_begin_anew(source_dsn: str) -> None:

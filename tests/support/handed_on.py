@@ -78,10 +78,10 @@ class _Resting:
         with self.lock:
             self.sessions[key].append(session)
 
-    def close(self, name: str, value: str) -> None:
-        """All that were opened with this parameter."""
+    def close(self, **parameters: str) -> None:
+        """All that were opened with these parameters."""
         with self.lock:
-            for key in [one for one in self.sessions if (name, value) in one]:
+            for key in [one for one in self.sessions if parameters.items() <= dict(one).items()]:
                 for session in self.sessions.pop(key):
                     session.link.finish()
 
@@ -167,19 +167,24 @@ def handed_on(port: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(psycopg, "connect", _Connection.connect)
         _resting.ports.add(str(port))
-        yield
-        _resting.ports.remove(str(port))
-        _resting.close("port", str(port))
+        try:
+            yield
+        finally:
+            _resting.ports.remove(str(port))
+            _resting.close(port=str(port))
 
 
 @contextmanager
 def new_sessions() -> Iterator[None]:
-    """Hand on nothing."""
+    """Hand on nothing. None rests either: whatever emptied a database for its next test was in it."""
     ports, _resting.ports = _resting.ports, set()
-    yield
-    _resting.ports = ports
+    _resting.close()
+    try:
+        yield
+    finally:
+        _resting.ports = ports
 
 
 def end_resting(database: str) -> None:
     """Close those of a database of this name."""
-    _resting.close("dbname", database)
+    _resting.close(dbname=database)
