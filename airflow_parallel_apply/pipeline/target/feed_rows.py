@@ -51,6 +51,7 @@ def require_unaltered(steps: Iterable[Step]) -> None:
                 "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
                 f"learns nothing: {step.text[:_LETTERS]}",
                 op="apply",
-                hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value is another, "
-                f"since there was no USING and the texts stay: {step.skipping}.",
+                hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value that is "
+                "followed is another, since there was no USING and the texts stay, or the table is not followed: "
+                f"{step.skipping}.",
             )

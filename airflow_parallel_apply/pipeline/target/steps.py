@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -14,12 +13,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.offset import Offset
-
-_GIVES_OTHER_VALUES: Final = re.compile(
-    r"""\bALTER\s+(?!TABLE\b)(COLUMN\s+)?("([^"]|"")+"|\w+)\s+(SET\s+DATA\s+)?TYPE\b|\bSET\s+EXPRESSION\b"""
-    r"""|\bALTER\s+TYPE\b[^;]*\b(RENAME\s+VALUE|(ADD|DROP|ALTER)\s+ATTRIBUTE)\b""",
-    re.IGNORECASE,
-)
+from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +50,8 @@ class Statement:
 
     @property
     def gives_other_values(self) -> bool:
-        """True if rows that are there may read otherwise by it, though none of them is sent."""
-        return _GIVES_OTHER_VALUES.search(self.text) is not None
+        """See `altering.gives_other_values`."""
+        return gives_other_values(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,10 +84,10 @@ def test_ddl_that_gives_rows_other_values_stops_a_feed_which_gets_none_of_them(r
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'a')")
-    added = "ALTER TABLE t ADD type text"
+    added = "ALTER TABLE t ADD type text, ADD w$1 text; ALTER TABLE t ALTER COLUMN type SET DEFAULT 'a'"
     rig.transaction(rig.ddl(added), added, "INSERT INTO t (id, v) VALUES (2, 'b')")
     rig.run()
-    altered = "ALTER TABLE t ALTER v TYPE text USING upper(v)"
+    altered = "ALTER TABLE t ALTER w$1 TYPE text USING upper(v)"
     rig.transaction(rig.ddl(altered), altered)
     with pytest.raises(FatalError, match=r"may have other values.*USING upper") as told:
         rig.run()
