@@ -12,10 +12,11 @@ _FIELDS: Final = ("op", "pipeline", "channel", "seqno", "table", "column", "hint
 
 
 def pack(error: ParallelApplyError) -> str:
-    """As JSON: a worker returns it as a result, since an exception that it raised would be retried and drowned."""
-    return json.dumps(
-        {"class": type(error).__name__, "message": error.message, **{name: getattr(error, name) for name in _FIELDS}}
-    )
+    """As JSON: a worker returns it as a result, since an exception that it raised would be retried and drowned. Of a
+    class that a room has for itself its base in the tree comes back, which says as much of what a caller may do.
+    """
+    kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+    return json.dumps({"class": kind, "message": error.message, **{name: getattr(error, name) for name in _FIELDS}})
 
 
 def unpack(text: str) -> ParallelApplyError:

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.epoch import Serial, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.open import POSTGRESQL
+from airflow_parallel_apply.pipeline.packed_error import pack, unpack
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
@@ -59,8 +60,8 @@ class LocalStage:
         except ParallelApplyError as error:
             if number in self._doomed:
                 raise OwnershipLost("staging was cancelled", op="stage") from error
-            error.at(pipeline=unit.pipeline, channel=unit.channel)
-            raise
+            # As from a worker.
+            raise unpack(pack(error)).at(pipeline=unit.pipeline, channel=unit.channel) from error
         finally:
             with self._changed:
                 del self._running[number]

@@ -24,6 +24,17 @@ def test_an_error_of_ours_comes_back_as_it_was(kind):
     assert str(back) == str(error)
 
 
+def test_an_error_of_one_room_comes_back_as_what_its_caller_acts_upon():
+    class MissingThing(TargetError):
+        def __init__(self, thing: str) -> None:
+            super().__init__(f"no {thing}", table="t", hint="make it")
+
+    error = MissingThing("rows")
+    back = unpack(pack(error))
+    assert type(back) is TargetError
+    assert str(back) == str(error)
+
+
 def grpc_error(code_name: str, message: str) -> Exception:
     import grpc
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
