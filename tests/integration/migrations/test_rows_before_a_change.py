@@ -144,3 +144,25 @@ def test_a_column_that_nothing_tells_their_values_of_is_copied_anew(rig: Rig) ->
     recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
     skipping.run()
     assert rig.comparison().equal
+
+
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [
+        (["ALTER TABLE t RENAME v TO w"], ["ALTER TABLE t RENAME w TO v"]),
+        pytest.param(["ALTER TABLE t RENAME TO t2"], ["ALTER TABLE t2 RENAME TO t"], marks=pytest.mark.long),
+    ],
+)
+def test_a_change_that_is_undone_in_its_transaction_is_no_change_by_hand(
+    rig: Rig, there: list[str], back: list[str]
+) -> None:
+    name = "t2" if "t2" in there[0] else "t"
+    rig.transaction(
+        "INSERT INTO t VALUES (11, 'v11', 'u11')",
+        *there,
+        f"INSERT INTO {name} VALUES (12, 'v12', 'u12')",
+        *back,
+        "INSERT INTO t VALUES (13, 'v13', 'u13')",
+    )
+    rig.having(ddl=DdlPolicy.APPLY).run()
+    assert rig.comparison().equal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, assert_never
 
 import psycopg
@@ -80,8 +81,13 @@ class Steps:
         steps = [step for step in steps if not isinstance(step, Merge) or step.staged.tables]
         if not steps:
             return
+        redefined = [step for step in steps if isinstance(step, Redefine)]
         rows = under_skipped(
-            steps, self._relations, is_seen=self._is_followed, takes_older=_takes_older, way_on=recopying
+            steps,
+            self._relations,
+            is_seen=partial(self._is_seen, redefined),
+            takes_older=_takes_older,
+            way_on=recopying,
         )
         reinserting = Reinserting(as_replica=be_replica(self._connection, self._session), alone=self._alone)
         beside = SideWrites(
@@ -139,9 +145,14 @@ class Steps:
         merge_parts(self._connection, self._session, parts, reinserting=reinserting, beside=beside)
         self._has_merge_settings = True
 
-    def _is_followed(self, step: Redefine) -> bool:
+    def _is_seen(self, redefined: Sequence[Redefine], step: Redefine) -> bool:
+        """True if the table shows the newer definition. One that leads back to a former one of the unit is shown by a
+        table that was never changed.
+        """
         old, new = self._relations(step.older_id), self._relations(step.newer_id)
-        return is_followed(self._connection, self._session, old, new)
+        former = (self._relations(one.older_id) for one in redefined if one.newer_id <= step.newer_id)
+        is_back = any(one.oid == new.oid and _looks(one) == _looks(new) for one in former)
+        return not is_back and is_followed(self._connection, self._session, old, new)
 
     def _redefine(self, step: Redefine) -> None:
         follow(
@@ -173,6 +184,11 @@ class Steps:
         if self._has_merge_settings:
             self._connection.execute(self._session.sql("merge", "default_settings"))
             self._has_merge_settings = False
+
+
+def _looks(relation: Relation) -> tuple[str, set[tuple[str, str]]]:
+    """All that a table shows of a definition."""
+    return relation.name, {(column.name, column.type_name) for column in relation.columns}
 
 
 def _renamed_columns(old: Relation, new: Relation) -> dict[tuple[str, str, str], str]:
