@@ -298,6 +298,16 @@ def test_another_tables_copy_leaves_in_doubt_what_somebody_else_did_to_the_publi
     require_green_and_equal(rig)
 
 
+def test_the_copy_of_all_that_is_left_leaves_nothing_of_a_dropped_table_in_doubt(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    rig.write("DROP TABLE u")
+    again(rig, "t")
+    rig.write("UPDATE t SET v = 'behind the copy'")
+    rig.run()
+    rows = "SELECT * FROM t ORDER BY id"
+    assert rig.rows(rows) == rig.rows(rows, side="source")
+
+
 def test_a_pooler_in_transaction_mode_is_refused_before_anything_is_changed(
     rig: Rig, source_server: PostgresServer
 ) -> None:

@@ -167,7 +167,7 @@ def _publication_doubts(
     publication: str, now: Observed, known: Mapping[int, RegisteredTable], *, is_same_server: bool
 ) -> Iterator[Doubt]:
     """Doubt every table that was registered under another state of the publication, unless we altered that
-    ourselves.
+    ourselves, or it is gone.
     """
     is_ours = now.ours == now.publication
     schemas = ", ".join(quoted(schema) for schema in now.schemas)
@@ -179,7 +179,7 @@ def _publication_doubts(
         if now.wrong:
             what = f"publication {publication} {' and '.join(now.wrong)}: {table.name}"
             yield Doubt(table=table.name, what=what, first=first if schemas else "")
-        elif is_same_server and not is_ours and table.publication != now.publication:
+        elif is_same_server and not is_ours and table.oid in now.tables and table.publication != now.publication:
             what = f"publication {publication} was altered, so changes of {table.name} may be missing"
             yield Doubt(table=table.name, what=what)
 
