@@ -67,6 +67,16 @@ def test_a_table_that_was_renamed_ahead_of_its_rows_gets_its_name_back(renamed: 
     assert renamed.rig.comparison().equal
 
 
+def test_a_table_that_has_none_of_its_names_at_the_target_is_not_to_be_made_anew(renamed: MariaDbRig) -> None:
+    renamed.rig.write("ALTER TABLE a RENAME TO c", "INSERT INTO c VALUES (4, 'c')")
+    renamed.server.run("RENAME TABLE a TO elsewhere", database="test")
+    with pytest.raises(FatalError, match=r"has no table test\.c.*give it this name back"):
+        renamed.rig.run()
+    renamed.server.run("RENAME TABLE elsewhere TO c", database="test")
+    renamed.rig.run()
+    assert renamed.rig.comparison().equal
+
+
 @gated
 def test_a_table_that_was_renamed_too_far_gets_its_names_in_turn(renamed: MariaDbRig) -> None:
     renamed.rig.write("ALTER TABLE a RENAME TO c", "INSERT INTO c VALUES (4, 'c')")

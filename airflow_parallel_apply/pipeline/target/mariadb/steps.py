@@ -19,9 +19,11 @@ from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.staging import require_shape
 from airflow_parallel_apply.pipeline.target.mariadb.table_names import (
     RenamingLeft,
+    missing_table,
     renaming_left,
     require_own_name,
 )
+from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
@@ -81,6 +83,8 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
             ),
         )
     require_own_name(session, new, relations.definitions())
+    if find_table(session, new) is None:
+        raise missing_table(session, new)
     found = errors(misfits(session, new))
     if found:
         raise PlanError(
