@@ -80,6 +80,7 @@ def test_an_empty_one_does_not_begin_where_there_were_rows(pipeline: Rig, start:
 
 
 @gated
+@pytest.mark.usefixtures("new_sessions")
 def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_to_forget(
     pipeline: Rig, target_server: PostgresServer
 ) -> None:
