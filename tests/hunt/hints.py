@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Side, errors
+from tests.hunt.by_hand import is_by_hand, repeated
 from tests.hunt.commands import invoked
 from tests.hunt.verdicts import RED, Caught
 from tests.support.rig import execute
@@ -39,10 +40,6 @@ _LACKING: Final = re.compile(r'"(?:\w+\.)?(\w+)" does not exist')
 _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
 _AT_SOURCE: Final = re.compile(r"(?<!\. )(?<!: )\bat the source\b(?!')")
-_BY_HAND: Final = re.compile(
-    r"(?i)change the target|make the target|make it|create it there|by hand|on both sides|add the column|add it there|"
-    r"the target has a|turns rows away"
-)
 
 
 MISSING: Final = "a hint names a command that is not there"
@@ -53,7 +50,7 @@ class Follower:
 
     def __init__(self, player: Player) -> None:
         self._player = player
-        self._by_hand = 0
+        self._by_hand: set[str] = set()
         self.done: list[str] = []
         self._told: list[str] = []
 
@@ -251,15 +248,17 @@ class Follower:
         return "ran with the former parameters"
 
     def _change(self, error: Exception, hint: str) -> str:
-        """A person changes the target's table as the source's was: with the statements that he ran there."""
+        """A person changes the target's table as the source's was: with the statements that he ran there. What a green
+        run has passed he repeats only where nothing else is meant: its table may not have been told since.
+        """
         if not is_by_hand(hint):
             return ""
-        steps = [step for step in self._player.past if step.by_hand][self._by_hand :]
-        if not steps:
+        told, past, green_at = str(error), self._player.past, self._player.green_at
+        new = [step for place, step in enumerate(past) if place >= green_at or step.is_at_target]
+        statements = repeated(new, told) or repeated(past, told)
+        if self._by_hand.issuperset(statements):
             return ""
-        self._by_hand += len(steps)
-        told = str(error)
-        statements = [one for step in steps if any(named(name, told) for name in step.names) for one in step.by_hand]
+        self._by_hand.update(statements)
         return self._execute(Side.TARGET, statements)
 
     def _made_first(self, told: str) -> str:
@@ -320,16 +319,6 @@ class Follower:
             execute(self._player.ledger_dsn, LAPSE)
             return "again"
         return ""
-
-
-def named(name: str, told: str) -> bool:
-    """True if a text has the name as a word."""
-    return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", told) is not None
-
-
-def is_by_hand(hint: str) -> bool:
-    """True if a hint asks a person to change the target himself."""
-    return _BY_HAND.search(hint) is not None
 
 
 def _routing(config: Any) -> dict[str, Any]:

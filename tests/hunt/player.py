@@ -15,8 +15,9 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.run import preparing
+from tests.hunt.by_hand import named
 from tests.hunt.disturb import Disturbances
-from tests.hunt.hints import Follower, named
+from tests.hunt.hints import Follower
 from tests.hunt.kept import Kept
 from tests.hunt.oracle import differences, tell_definitions
 from tests.hunt.rigs import SCHEMAS, rig_of, second_rig_of

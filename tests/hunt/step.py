@@ -40,6 +40,11 @@ class Step:
         """True if it writes rows alone, which tell their tables' definitions."""
         return self.do in _ROWS and not _DEFINES.search("; ".join(self.sql))
 
+    @property
+    def is_at_target(self) -> bool:
+        """True if the target alone is changed by it."""
+        return "target" in (self.do, self.options.get("do"))
+
     def __str__(self) -> str:
         options = " ".join(f"{name}={value}" for name, value in self.options.items())
         return " ".join(part for part in (self.do, options, f"({self.kind})", "; ".join(self.sql)) if part)

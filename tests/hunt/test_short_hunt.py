@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from tests.hunt.by_hand import repeated
 from tests.hunt.hunter import Hunter
 from tests.hunt.meanwhile import found
 from tests.hunt.runs import PLACES
@@ -106,3 +107,15 @@ def test_what_is_found_is_shrunk_to_the_statements_that_make_it() -> None:
         seconds=60,
     )
     assert [step.sql for step in small.steps] == [("SELECT 3, 1",), ("SELECT 17, 2",)]
+
+
+def test_a_hand_repeats_what_the_error_names_and_nothing_for_the_word_of_a_cause() -> None:
+    drop, index = ("ALTER TABLE t1 DROP COLUMN n", "CREATE UNIQUE INDEX i ON t0 (id)")
+    steps = [
+        Step(do="source", names=("t1", "n", "DDL"), by_hand=(drop,)),
+        Step(do="source", names=("t0", "i", "DDL"), by_hand=(index,)),
+    ]
+    told = 'the target refuses the DDL: ALTER TABLE t0 ADD PRIMARY KEY USING INDEX i: index "i" does not exist'
+    assert repeated(steps, told) == [index]
+    rights = Step(do="target", names=("permission denied",), by_hand=("GRANT ALL ON SCHEMA public TO plain",))
+    assert repeated([*steps, rights], "permission denied for schema public") == list(rights.by_hand)

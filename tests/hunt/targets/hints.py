@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.model.finding import Side
-from tests.hunt.hints import Follower, is_by_hand, named
+from tests.hunt.by_hand import is_by_hand, repeated
+from tests.hunt.hints import Follower
 from tests.hunt.targets.alterations import alterations
 from tests.hunt.targets.protocol import HuntedTarget
 
@@ -71,10 +72,8 @@ class FollowerElsewhere(Follower):
         """All that the source's tables went through since the last green run, in the target's words."""
         if not is_by_hand(hint):
             return ""
-        steps = [step for step in self._player.past[self._changed :] if step.by_hand]
+        statements = repeated(self._player.past[self._changed :], str(error))
         self._changed = len(self._player.past)
-        told = str(error)
-        statements = [one for step in steps if any(named(name, told) for name in step.names) for one in step.by_hand]
         return self._hunted.alter(self._player.rig, list(alterations(statements)))
 
     def _anew(self, error: Exception, hint: str) -> str:
