@@ -40,7 +40,7 @@ class Line:
 LINES: Final = (
     Line(
         keeps="a head above a failure is parked",
-        function=Lane._serve,
+        function=Lane._serve_channel,
         line="if state.fails_below(work.first_seqno):",
         instead="if False:",
     ),
@@ -86,7 +86,7 @@ LINES: Final = (
     ),
     Line(
         keeps="no branch is begun while channels merge",
-        function=Lane._serve,
+        function=Lane._serve_channel,
         line="elif state.merging is not None:",
         instead="elif False:",
     ),

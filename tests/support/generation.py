@@ -108,7 +108,7 @@ class Generation:
             lease=self.config.lease,
             renew_lease=lambda: renewing.ledger.renew_lease(self.names.generation, self.config.lease),
             on_lost=lambda what: None,
-        ) as renewer:
+        ).renewing() as renewer:
             context = LaneContext(
                 config=self.config,
                 routing=session.ledger.routing(),

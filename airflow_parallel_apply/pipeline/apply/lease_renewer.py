@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from types import TracebackType
 from typing import Final, Self
 
+from airflow_parallel_apply.pipeline.apply.periodic import every
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 from airflow_parallel_apply.queue.protocol import Queue
@@ -44,8 +45,12 @@ class LeaseRenewer:
         self._on_lost = on_lost
         self._held: dict[str, Task] = {}
         self._lock = threading.RLock()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="renewer", daemon=True)
+
+    @contextmanager
+    def renewing(self) -> Iterator[Self]:
+        """Around the work that wants it all held."""
+        with every(self._lease.total_seconds() / _RENEWALS_PER_LEASE, self.renew, name="renewer"):
+            yield self
 
     def hold(self, role: str, task: Task | None) -> None:
         """Renew this task for the role from now on (None: nothing)."""
@@ -79,20 +84,6 @@ class LeaseRenewer:
         except ParallelApplyError as error:
             _logger.warning("the lease was not renewed, trying again: %s", error)
         self._renew_tasks()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._lease.total_seconds() / _RENEWALS_PER_LEASE):
-            self.renew()
 
     def _renew_tasks(self) -> None:
         with self._lock:

@@ -8,13 +8,12 @@ the pipeline waiting.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final, Self
 
+from airflow_parallel_apply.pipeline.apply.periodic import every
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
@@ -32,8 +31,13 @@ class TargetWatch:
         self._beside = beside
         self._cancelled = cancelled
         self._working_since: float | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="target watch", daemon=True)
+        self._looked_at = 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[Self]:
+        """Around the lane."""
+        with every(_POLL_SECONDS, self._look, name="target watch"):
+            yield self
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -44,28 +48,16 @@ class TargetWatch:
         finally:
             self._working_since = None
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        looked_at = 0.0
-        while not self._ended.wait(_POLL_SECONDS):
-            since = self._working_since
-            if since is None:
-                continue
-            if self._cancelled():
-                # Again and again: it may have been between two statements.
-                self._target.cancel()
-            elif time.monotonic() - max(since, looked_at) > _LOOK_SECONDS:
-                looked_at = time.monotonic()
-                self._tell()
+    def _look(self) -> None:
+        since = self._working_since
+        if since is None:
+            return
+        if self._cancelled():
+            # Again and again: it may have been between two statements.
+            self._target.cancel()
+        elif time.monotonic() - max(since, self._looked_at) > _LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            self._tell()
 
     def _tell(self) -> None:
         try:

@@ -76,7 +76,7 @@ def apply(
                 lease=config.lease,
                 renew_lease=lambda: sessions[2].ledger.renew_lease(opened.generation, config.lease),
                 on_lost=on_lost,
-            )
+            ).renewing()
         )
 
         def coordinator(session: PipelineSession) -> Coordinator:
@@ -112,7 +112,7 @@ def apply(
             log=log,
             stage=stage,
             renewer=renewer,
-            watch=stack.enter_context(watch),
+            watch=stack.enter_context(watch.watching()),
             signals=signals,
             report=report,
             # Only a message asks for it, and a source is much to import.

@@ -146,7 +146,7 @@ def _kept_lease(
             lease=lease,
             renew_lease=lambda: renewing.ledger.renew_lease(generation, lease),
             on_lost=tell,
-        ),
+        ).renewing(),
     ):
         yield
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
 
 
@@ -29,6 +32,26 @@ def write(rig: Rig, *, first: int = 0) -> None:
             f"UPDATE {name} SET v = v || '!' WHERE id % 3 = {number}",
             f"DELETE FROM {name} WHERE id % 11 = {number}",
         )
+
+
+def follow_hints(rig: Rig) -> list[str]:
+    """Run until it is green, and do at the target what each error's hint says. Returns the errors."""
+    told: list[str] = []
+    while len(told) < 8:
+        try:
+            rig.run()
+        except FatalError as error:
+            hint = str(error)
+            told.append(hint)
+            renames = re.search(r"\(((?:ALTER TABLE|CREATE SCHEMA) .*?)\), then run (again|once with ddl=apply)", hint)
+            found = renames or re.search(r"(?:Run |: )(CREATE TABLE .*?\)\))", hint)
+            assert found is not None, told
+            execute(rig.target_dsn, *found.group(1).split("; "))
+            if renames is not None and renames.group(2) != "again":
+                rig.having(ddl=DdlPolicy.APPLY).run()
+        else:
+            return told
+    raise AssertionError(told)
 
 
 def assert_equal(rig: Rig) -> None:

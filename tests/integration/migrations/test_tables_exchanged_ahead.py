@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
-from tests.integration.migrations.renaming import assert_equal, rig_of_three_tables, write  # noqa: F401  # a fixture
+from tests.integration.migrations.renaming import (
+    assert_equal,
+    follow_hints,
+    rig_of_three_tables,  # noqa: F401  # a fixture
+    write,
+)
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, gated
 
@@ -17,26 +20,6 @@ ARCHIVE = ["ALTER TABLE a RENAME TO a_old", "CREATE TABLE a (LIKE a_old INCLUDIN
 CHAIN = ["ALTER TABLE a RENAME TO z", "ALTER TABLE b RENAME TO a"]
 SWAP = ["ALTER TABLE a RENAME TO x", "ALTER TABLE b RENAME TO a", "ALTER TABLE x RENAME TO b"]
 ROWS = ["INSERT INTO a VALUES (100)", "INSERT INTO b VALUES (100)"]
-
-
-def followed(rig: Rig) -> list[str]:
-    """Run until it is green, and do at the target what each error's hint says. Returns the errors."""
-    told: list[str] = []
-    while len(told) < 8:
-        try:
-            rig.run()
-        except FatalError as error:
-            told.append(str(error))
-            text = re.search(r"\(((?:ALTER TABLE|CREATE SCHEMA) .*?)\), then run (again|once with ddl=apply)", told[-1])
-            create = re.search(r"(?:Run |: )(CREATE TABLE .*?\)\))", told[-1])
-            found = text or create
-            assert found is not None, told
-            execute(rig.target_dsn, *found.group(1).split("; "))
-            if text is not None and text.group(2) != "again":
-                rig.having(ddl=DdlPolicy.APPLY).run()
-        else:
-            return told
-    raise AssertionError(told)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +45,10 @@ def test_rows_go_to_the_table_that_had_those_before_whatever_has_its_name(
     if statements is not ARCHIVE:
         # A new table with rows stops the run before.
         write(rig, first=200)
-    told = followed(rig)
+    told = follow_hints(rig)
     assert "give it the name that these rows have" in told[0], told
     write(rig, first=300)
-    followed(rig)
+    follow_hints(rig)
     assert_equal(rig)
 
 

@@ -13,15 +13,16 @@ What a crash at each step leaves, and what the next run does with it. The public
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import count
 from typing import Final, Self
 from uuid import uuid4
 
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.apply.periodic import every
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
@@ -245,25 +246,18 @@ class InitialCopy:
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Tell of the progress meanwhile, and pass a cancellation on."""
-        ended = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(ended,), name="watch copy", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watcher.join()
-
-    def _watch(self, ended: threading.Event) -> None:
         with closing(self._open_target()) as session:
             record = CopyRecord(session)
-            rounds = 0
-            while not ended.wait(_LOOK_SECONDS):
-                rounds += 1
+            rounds = count(1)
+
+            def look() -> None:
                 if self._copying.cancelled():
                     self._copying.copier.cancel()
-                elif rounds % _LOOKS_PER_REPORT == 0:
+                elif next(rounds) % _LOOKS_PER_REPORT == 0:
                     self._report(record)
+
+            with every(_LOOK_SECONDS, look, name="watch copy"):
+                yield
             self._report(record)
 
     def _report(self, record: CopyRecord) -> None:
