@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from psycopg import sql
 
 from airflow_parallel_apply.pipeline.capture import first_run
+from airflow_parallel_apply.pipeline.copy.postgres.load import send
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     OwnershipLost,
     TargetError,
+    Unavailable,
 )
 from airflow_parallel_apply.pipeline.run import preparing
+from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.copying import AWKWARD, FILLED, Breaking, copying_rig, killed, left_at_source, require_equal
 from tests.support.rig import Rig, execute
 
@@ -122,3 +129,25 @@ def test_a_cut_copy_leaves_tables_alone_that_have_the_oids_of_its_own_in_a_resto
     rig.prepare()
     assert rig.rows("SELECT count(*) FROM precious") == kept
     assert rig.rows("SELECT count(*) FROM t") == [(10000,)]
+
+
+@pytest.mark.parametrize("sent_before", [0, 1, 100_000])
+def test_a_connection_that_breaks_without_a_word_is_no_refusal(target_dsn: str, sent_before: int) -> None:
+    session = Session(target_dsn, pipeline="p", schema="parallel_apply")
+    session.connection().execute("CREATE TABLE t (v text)")
+
+    def broken_off() -> None:
+        with socket.socket(fileno=os.dup(session.connection().fileno())) as link:
+            link.shutdown(socket.SHUT_RDWR)
+
+    def pieces() -> Iterator[tuple[int, bytes]]:
+        for _ in range(sent_before):
+            yield 1, b"v\n"
+        broken_off()
+        yield 1, b"v\n"
+
+    connection = session.connection()
+    if not sent_before:
+        broken_off()
+    with pytest.raises(Unavailable), session.errors("copy"):
+        send(connection, sql.SQL("COPY t FROM STDIN"), pieces())

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import hold_tables
+from airflow_parallel_apply.postgres.results import failure_of
 
 CHUNK_BYTES: Final = 64 * 2**10
 """Bytes sent to the target at once: few calls, and no more than the processor's cache takes."""
@@ -179,7 +180,7 @@ def _begin(connection: psycopg.Connection[Any], query: sql.Composed, status: Exe
     link.nonblocking = 0
     result = link.exec_(query.as_bytes(connection))
     if result.status != status:
-        raise psycopg.errors.error_from_result(result)
+        raise failure_of(result)
 
 
 def _end(connection: psycopg.Connection[Any]) -> None:
@@ -190,7 +191,7 @@ def _end(connection: psycopg.Connection[Any]) -> None:
             failed = result
     connection.pgconn.nonblocking = 1
     if failed is not None:
-        raise psycopg.errors.error_from_result(failed)
+        raise failure_of(failed)
 
 
 def _abandon(connection: psycopg.Connection[Any]) -> None:

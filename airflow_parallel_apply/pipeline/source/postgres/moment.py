@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
 from airflow_parallel_apply.pipeline.source.postgres.slot import PLUGIN
+from airflow_parallel_apply.postgres.results import failure_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ def new_slot(session: Session, name: str, *, temporary: bool = False) -> Iterato
         )
         result = replication.pgconn.exec_(command.as_string(replication).encode())
         if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
-            failure = psycopg.errors.error_from_result(result)
+            failure = failure_of(result)
             if isinstance(failure, psycopg.errors.LockNotAvailable):
                 what = "a new slot, which waits for the transactions that are open"
                 raise _held_up(session, what, by_all_databases=True) from failure
