@@ -39,6 +39,8 @@ _AS_IT_IS: Final = "Where it has what the statement makes already"
 _LACKING: Final = re.compile(r'"(?:\w+\.)?(\w+)" does not exist')
 _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
+_OTHERWISE: Final = "Should it fail for a value that is there"
+"""Begins what helps where the command before it does not."""
 _AT_SOURCE: Final = re.compile(r"(?<!\. )(?<!: )\bat the source\b(?!')")
 
 
@@ -63,6 +65,8 @@ class Follower:
         self._told.append(stem)
         if times > 2:
             raise Caught("hints lead nowhere", told)
+        if not times:
+            hint = hint.partition(_OTHERWISE)[0]
         if not times and _AS_IT_IS in hint and (how := self._made_first(told)):
             return how
         known = _TAKEN_AS_DONE.search(hint.partition(_VOUCHED_FOR)[0])

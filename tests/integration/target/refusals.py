@@ -104,17 +104,20 @@ REFUSALS = {
     "a value that is no label": Refusal(
         target="CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE t (id int PRIMARY KEY, v mood)",
         says=("enum mood", "column v", "another type than the source's"),
-        follow="ALTER TABLE t ALTER v TYPE text",
     ),
     "a narrower type": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v varchar(3))",
         says=("too long", "narrower", "column v"),
-        follow="ALTER TABLE t ALTER v TYPE text",
     ),
     "another type": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v int)",
         says=("type integer", "another type", "column v"),
-        follow="ALTER TABLE t ALTER v TYPE text",
+    ),
+    "another type with a default": Refusal(
+        source="CREATE TABLE t (id int PRIMARY KEY, v timestamptz)",
+        target="CREATE TABLE t (id int PRIMARY KEY, v int DEFAULT 7)",
+        changes=("INSERT INTO t VALUES (1, 'infinity')",),
+        says=("type integer", "another type", "column v", "DROP DEFAULT"),
     ),
     "a unique index": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE)",

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError, Unavailable
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
@@ -37,7 +38,8 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     variants(
         REFUSALS,
         seldom=[
-            "a domain's check", "not null", "another type", "an exclusion", "a domain's not null",
+            "a domain's check", "not null", "another type", "another type with a default", "an exclusion",
+            "a domain's not null",
             "a computed column of its own", "an index without room", "no partition under a name that is taken",
             "bounds of a partition", "a unique index alone",
             "a check of the domain below", "a trigger of one partition, whose function calls another",
@@ -68,6 +70,27 @@ def test_a_refusal_is_told_as_what_it_is_and_its_hint_leads_on(
     assert SECRET not in everything
     assert "70" not in told
     execute(rig.target_dsn, case.follow or printed(told))
+    rig.run()
+    assert rig.comparison().equal
+
+
+@gated
+def test_values_that_are_none_of_the_source_type_are_emptied_and_copied_as_the_hint_says(rig: Rig) -> None:
+    rig = rig.having(tables=TablePatterns(include=("public.t",)))
+    execute(rig.source_dsn, "CREATE TABLE t (id int PRIMARY KEY, v uuid)")
+    execute(rig.target_dsn, "CREATE TABLE t (id int PRIMARY KEY, v int DEFAULT 7)")
+    rig.prepare()
+    rig.write("INSERT INTO t (id) VALUES (1)")
+    rig.run()
+    execute(rig.target_dsn, "UPDATE t SET v = 7")
+    rig.write("INSERT INTO t VALUES (2, '00000000-0000-0000-0000-000000000000')")
+    with pytest.raises(FatalError, match="Should it fail for a value that is there, empty the table") as caught:
+        rig.run()
+    statement = printed(str(caught.value))
+    with pytest.raises(psycopg.DataError):
+        execute(rig.target_dsn, statement)
+    execute(rig.target_dsn, "TRUNCATE t", statement)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
     rig.run()
     assert rig.comparison().equal
 

@@ -288,7 +288,7 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
         fits = _FITS.get(how)
         if fits is not None:
             severity, what, note = fits
-            command = retyping(table.relation, index, found.type_sql)
+            command = retyping(table, index)
             yield about(
                 table.relation,
                 f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "

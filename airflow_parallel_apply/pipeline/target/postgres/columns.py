@@ -36,6 +36,7 @@ class TargetColumn:
     """It is generated, and not stored."""
     identity_always: bool
     needs_value: bool
+    has_default: bool
     fuzzy: bool
     """Its collation is nondeterministic."""
     one_image: bool
@@ -98,6 +99,7 @@ def column_of(row: ColumnRow, made: MadeType | None) -> TargetColumn:
         virtual=row.virtual,
         identity_always=row.identity_always,
         needs_value=row.not_null and not row.has_default and not row.generated,
+        has_default=row.has_default,
         fuzzy=row.fuzzy,
         one_image=type_oid in _ONE_IMAGE_TYPES and not row.fuzzy,
         compound=type_.compound,

@@ -16,7 +16,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns
-from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
+from airflow_parallel_apply.pipeline.target.postgres.retyping import retyped
 from airflow_parallel_apply.pipeline.target.postgres.staged_columns import text_column
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
@@ -102,7 +102,7 @@ def say_retyping(error: ParallelApplyError, cause: psycopg.Error, table: TargetT
         declared = table.columns[column.name].declared_sql
         if column.name == error.column and declared != column.type_name:
             error.hint = f"The target's column has the type {declared}, another type than the source's. "
-            error.hint += f"Run {retyping(relation, index, declared)} at the target; then run again."
+            error.hint += retyped(table, index)
 
 
 def unlike(table: TargetTable, index: int, *, key: Sequence[str | None], text: str | None) -> TargetError:
@@ -117,6 +117,6 @@ def unlike(table: TargetTable, index: int, *, key: Sequence[str | None], text: s
         f"with another text{row}",
         table=relation.name,
         column=column.name,
-        hint=f"Run {retyping(relation, index, stored)} at the target; then run again.",
+        hint=retyped(table, index),
         values=text,
     )

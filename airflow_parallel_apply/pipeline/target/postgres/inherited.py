@@ -14,7 +14,8 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 _ALTERING: Final = re.compile(
     r'ALTER TABLE (?P<heir>"(?P<schema>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)") '
-    r'(?:ALTER COLUMN (?P<column>"(?:[^"]|"")+") TYPE |DROP COLUMN (?P<replaced>"(?:[^"]|"")+"), ADD COLUMN )'
+    r'(?:ALTER COLUMN (?P<column>"(?:[^"]|"")+") (?:TYPE |DROP DEFAULT, )'
+    r'|DROP COLUMN (?P<replaced>"(?:[^"]|"")+"), ADD COLUMN )'
 )
 
 

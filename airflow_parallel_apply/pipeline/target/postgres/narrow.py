@@ -15,7 +15,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
-from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
+from airflow_parallel_apply.pipeline.target.postgres.retyping import retyped
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
 _BOUNDED: Final = re.compile(r"character varying\((\d+)\)")
@@ -54,12 +54,10 @@ def refused_by_width(error: psycopg.Error, table: TargetTable) -> TargetError | 
 def too_long(table: TargetTable, index: int) -> TargetError:
     """The error for a value that the target's column would refuse, or cut blanks off."""
     relation = table.relation
-    stored = table.columns[relation.columns[index].name].type_sql
     column = relation.columns[index]
     return TargetError(
         "the target refuses: value too long for its type",
         table=relation.name,
         column=column.name,
-        hint="The target's column is narrower than the source's. "
-        f"Run {retyping(relation, index, stored)} at the target, to make it {column.type_name}; then run again.",
+        hint=f"The target's column is narrower than the source's. {retyped(table, index)}",
     )

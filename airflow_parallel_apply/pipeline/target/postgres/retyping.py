@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from airflow_parallel_apply.pipeline.model.change import Relation
+from typing import TYPE_CHECKING, Final
+
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_cast_by_text
+from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
 from airflow_parallel_apply.postgres.quoting import quoted
 
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 
-def retyping(relation: Relation, index: int, stored: str) -> str:
-    """It keeps every text that the column prints now, which of most types a cast does not. `stored`: its type."""
+_TEXTS: Final = ("text", "character varying")
+"""Types that take the value of any other one, and so a default's."""
+
+
+def retyping(table: TargetTable, index: int) -> str:
+    """It keeps every text that the column prints now, which of most types a cast does not. A default that the server
+    casts to no such type goes: rows come with their values.
+    """
+    relation = table.relation
     column = relation.columns[index]
+    found = table.columns[column.name]
     name = quoted(column.name)
+    is_cast = is_cast_by_text(found.type_sql, column.type_name)
     value = f"{name}::{column.type_name}"
-    if not is_cast_by_text(stored, column.type_name):
+    if not is_cast:
         value = f"CASE num_nulls({name}) WHEN 0 THEN concat({name})::{column.type_name} END"
-    table = quoted(relation.schema, relation.table)
-    return f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {column.type_name} USING {value}"
+    alter = f"ALTER COLUMN {name} TYPE {column.type_name} USING {value}"
+    if found.has_default and not is_cast and not column.type_name.startswith(_TEXTS):
+        alter = f"ALTER COLUMN {name} DROP DEFAULT, {alter}"
+    return f"ALTER TABLE {quoted(relation.schema, relation.table)} {alter}"
+
+
+def retyped(table: TargetTable, index: int) -> str:
+    """The hint for a column that does not take the source's values."""
+    return (
+        f"Run {retyping(table, index)} at the target; then run again. Should it fail for a value that is there, empty "
+        f"the table and run it again; then {recopying(table.relation)}"
+    )
