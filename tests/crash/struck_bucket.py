@@ -30,7 +30,7 @@ class StruckBucket:
         self._url += f"&{options}" if options else ""
         port = self._address.rpartition(":")[2]
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port],
+            [sys.executable, "-m", "tests.support.failing_s3", port],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -85,6 +85,20 @@ class FailingS3:
             return int(asking.getresponse().read())
 
 
+class _OneAtATime:
+    """An application in front of another one, whose conditional writes hold: moto looks first and writes then, so that
+    of two at once both pass.
+    """
+
+    def __init__(self, application: Callable[..., Answer]) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Answer:
+        with self._lock:
+            return self._application(environ, start_response)
+
+
 class _Failing:
     """An application in front of another one."""
 
@@ -163,7 +177,7 @@ def main(port: int) -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    application = _Failing(DomainDispatcherApplication(create_backend_app))
+    application = _Failing(_OneAtATime(DomainDispatcherApplication(create_backend_app)))
     make_server("127.0.0.1", port, application, True, request_handler=MotoRequestHandler).serve_forever()
 
 

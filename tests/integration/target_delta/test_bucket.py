@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -16,6 +15,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.delta import tables
 from airflow_parallel_apply.pipeline.target.delta.connector import DeltaConnector
 from airflow_parallel_apply.pipeline.target.steps import Merge
+from tests.support.failing_s3 import FailingS3, Faults
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
 from tests.support.variants import gated
@@ -26,30 +26,16 @@ B = relation(2, "b", "id v", key="id")
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """The URL of a lake in it."""
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        _, port = server.get_host_and_port()
-        address = f"127.0.0.1:{port}"
-        files = fs.S3FileSystem(
-            access_key="k", secret_key="s", endpoint_override=address, scheme="http", allow_bucket_creation=True
-        )
-        files.create_dir("lake")
-        yield f"delta+s3://key:secret@lake/{{name}}?region=us-east-1&endpoint_url=http://{address}"
-    finally:
-        server.stop()
+def s3() -> Iterator[FailingS3]:
+    with FailingS3() as found:
+        yield found
 
 
 @pytest.fixture
-def rig(bucket: str, request: pytest.FixtureRequest) -> LakeRig:
-    return LakeRig(
-        bucket.format(name=request.node.name.partition("[")[0] + str(next(_names))), [A, B], channels=4
-    ).begin()
+def rig(s3: FailingS3, request: pytest.FixtureRequest) -> LakeRig:
+    s3.fail(Faults())
+    name = request.node.name.partition("[")[0] + str(next(_names))
+    return LakeRig(s3.url("delta", name), [A, B], channels=4).begin()
 
 
 def rows(seqno: int, operation: str, *keys: str) -> list[Row]:
@@ -98,7 +84,7 @@ def test_channels_that_commit_at_the_same_time_all_arrive_once(rig: LakeRig, uni
     assert rig.seqnos() == [units_each - 1] * 4
 
 
-def test_the_bucket_is_probed_and_tells_whose_log_it_has(rig: LakeRig, bucket: str) -> None:
+def test_the_bucket_is_probed_and_tells_whose_log_it_has(rig: LakeRig) -> None:
     connector = DeltaConnector()
     connector.probe(rig.endpoint)
     assert connector.applied_logs(rig.endpoint) == {"demo": "log"}

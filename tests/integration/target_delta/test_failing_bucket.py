@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from uuid import uuid4
@@ -14,6 +15,7 @@ from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.support.failing_s3 import FailingS3, Faults
 from tests.support.lake import LakeRig
 from tests.support.lake_lane import BAG, LOOSE, TABLES, A, B, rows_of
+from tests.support.log_rows import Row
 from tests.support.variants import gated
 
 OFTEN = Faults(busy=0.04, lost=0.04, cut=0.02, late=0.01, seconds=4)
@@ -63,6 +65,39 @@ def test_units_arrive_once_whatever_becomes_of_requests(s3: FailingS3, rig: Lake
             is_last = unit(rig, last)
     assert s3.fail(Faults()) > before
     require_exact(rig, last)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_channels_that_lose_answers_know_their_own_commits(s3: FailingS3) -> None:
+    """What a conditional write is refused for, when it is tried again, may be itself."""
+    s3.fail(Faults())
+    rig, last = LakeRig(s3.url("delta", uuid4().hex), [A, B], channels=4).begin(), 2
+    before = s3.fail(Faults(lost=0.05, seed=1))
+
+    def is_ended(channel: int) -> bool:
+        claim, target = uuid4().hex, rig.open()
+        reached = target.take(channel, generation=1, token=claim).seqno
+        if reached == last:
+            return True
+        made = rig.unit(reached, reached + 1, claim=claim, channel=channel)
+        values = (f"{channel} {reached + 1}", "x")
+        rows = [Row(seqno=reached + 1, operation="I", values=values, relation_id=of) for of in (1, 2)]
+        target.commit(made, [Merge(rig.stage(made, rows))])
+        return False
+
+    def lane(channel: int) -> None:
+        is_last = False
+        while not is_last:
+            with suppress(RetryableError):
+                is_last = is_ended(channel)
+
+    with ThreadPoolExecutor(4) as lanes:
+        list(lanes.map(lane, range(4)))
+    assert s3.fail(Faults()) > before
+    expected = sorted((f"{channel} {seqno}", "x") for channel in range(4) for seqno in range(last + 1))
+    assert rig.rows(A) == rig.rows(B) == expected
+    assert rig.seqnos() == [last] * 4
 
 
 @gated

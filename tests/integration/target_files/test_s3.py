@@ -6,34 +6,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
-from uuid import uuid4
 
 import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
+from tests.support.failing_s3 import FailingS3
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
 
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """The address of a directory in an empty bucket."""
-    # Late: every process that collects the tests would import AWS's clients, twice.
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    # What moto keeps is the process's: another test's buckets are there, too.
-    name = f"lake-{uuid4().hex}"
-    s3fs.S3FileSystem(key="me", secret="hush/hush", endpoint_url=endpoint).mkdir(name)
-    yield f"files+s3://me:{quote('hush/hush', safe='')}@{name}/demo?endpoint_url={quote(endpoint)}"
-    server.stop()
-    s3fs.S3FileSystem.clear_instance_cache()
+    """The address of a directory in a bucket, whose secret has a slash."""
+    with FailingS3() as s3:
+        yield s3.url("files", "demo").replace(":secret@", f":{quote('hush/hush', safe='')}@")
 
 
 @gated
