@@ -315,5 +315,34 @@ def test_a_hint_has_the_commands_for_a_definition_that_changed(
     maria.require_equal(f"SELECT id, {column} FROM good")
 
 
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        (("RENAME a TO x", "RENAME b TO a", "RENAME x TO b"), "RENAME COLUMN `a` TO `b`, RENAME COLUMN `b` TO `a`"),
+        pytest.param(("DROP a", "RENAME b TO a"), "DROP COLUMN `a`, RENAME COLUMN `b` TO `a`", marks=pytest.mark.long),
+    ],
+)
+def test_a_column_takes_another_one_s_name_as_the_hint_says(
+    maria: MariaDbRig, changes: tuple[str, ...], command: str
+) -> None:
+    maria.make(
+        ["CREATE TABLE t (id integer PRIMARY KEY, a text, b text)"],
+        ["CREATE TABLE t (id int PRIMARY KEY, a longtext, b longtext) CHARACTER SET utf8mb4"],
+    )
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t VALUES (1, 'a', 'b')")
+    maria.rig.run()
+    maria.rig.write(*(f"ALTER TABLE t {change}" for change in changes), "INSERT INTO t VALUES (2, 'c')")
+    with pytest.raises(FatalError, match="cannot follow by itself") as told:
+        maria.rig.run()
+    (found,) = re.findall(r"At the target: (ALTER TABLE .*?)\. ", f"{told.value} ")
+    assert command in found
+    assert ("if somebody did it before" in str(told.value)) == ("TO x" in changes[0])
+    maria.server.run(found, database="test")
+    skip_as_the_hint_says(maria.rig, told.value)
+    maria.rig.run()
+    assert maria.rig.comparison().equal
+
+
 def test_servers_of_our_own_share_no_directory_of_temporary_tables(maria: MariaDbRig) -> None:
     assert maria.read("SELECT @@tmpdir") == [(f"{maria.server.directory}.tmp",)]

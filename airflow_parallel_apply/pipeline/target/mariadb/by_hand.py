@@ -1,4 +1,4 @@
-"""The commands by which a person brings a table to a newer definition: a renamed column is never added anew."""
+"""The command by which a person brings a table to a newer definition: a renamed column is never added anew."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from airflow_parallel_apply.pipeline.target.mariadb.mapping import proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
-from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
 
 _NULLS = (None, "NULL")
+_EXCHANGED = (
+    "Without the RENAME COLUMN, where you have done that since a run said so; if somebody did it before, the columns "
+    "have values of each other: drop the pipeline, and begin anew with a copy"
+)
 
 
 def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: bool) -> tuple[str, ...]:
@@ -22,8 +26,8 @@ def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: 
     found = compare_definitions(older, newer)
     if table is None or found.uncertain or found.unclear:
         return ()
-    name = shown(*session.address.place(newer))
-    return tuple(f"ALTER TABLE {name} {change}" for change in _changes(older, newer, set(table.columns)))
+    changes = list(_changes(found, set(table.columns)))
+    return (f"ALTER TABLE {shown(*session.address.place(newer))} {', '.join(changes)}",) if changes else ()
 
 
 def notes(older: Relation, newer: Relation) -> Iterator[str]:
@@ -31,6 +35,9 @@ def notes(older: Relation, newer: Relation) -> Iterator[str]:
     nothing tells whether they are those of before.
     """
     found = compare_definitions(older, newer)
+    renamed = _renamed(found)
+    if any(after in renamed for after in renamed.values()):
+        yield _EXCHANGED
     for change in found.changes:
         new = change.new
         if change.old is None and new is not None and new.fill not in _NULLS:
@@ -48,12 +55,27 @@ def recomputed(session: Session, older: Relation, newer: Relation) -> tuple[str,
     )
 
 
-def _changes(older: Relation, newer: Relation, there: set[str]) -> Iterator[str]:
-    for change in compare_definitions(older, newer).changes:
-        old, new = change.old, change.new
-        if new is None:
-            continue
-        if old is not None and old.name != new.name and old.name in there and new.name not in there:
-            yield f"RENAME COLUMN {shown(old.name)} TO {shown(new.name)}"
-        elif new.name not in there:
-            yield f"ADD COLUMN {shown(new.name)} {proposed_type(new)}"
+def _changes(found: Redefinition, there: set[str]) -> Iterator[str]:
+    """The server makes them together: columns may exchange their names."""
+    renamed = _renamed(found)
+    has_new_name = {new for old, new in renamed.items() if old not in there}
+    dropped = [one.old.name for one in found.changes if one.old is not None and one.new is None]
+    dropped = [name for name in dropped if name in there - has_new_name]
+    for name in dropped:
+        yield f"DROP COLUMN {shown(name)}"
+    for old, new in renamed.items():
+        # One whose new name is another's former one may have it already: names do not tell.
+        if old in there and (new not in there or new in renamed or new in dropped):
+            yield f"RENAME COLUMN {shown(old)} TO {shown(new)}"
+    for column in (one.new for one in found.changes if one.old is None):
+        if column is not None and (column.name not in there or column.name in dropped):
+            yield f"ADD COLUMN {shown(column.name)} {proposed_type(column)}"
+
+
+def _renamed(found: Redefinition) -> dict[str, str]:
+    """Columns by their former names."""
+    return {
+        change.old.name: change.new.name
+        for change in found.changes
+        if change.old is not None and change.new is not None and change.old.name != change.new.name
+    }
