@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,9 @@ _PAUSE: Final = tenacity.wait_random_exponential(multiplier=0.01, max=1)
 
 _PREVIEW: Final = " Preview of invalid data: "
 """Behind it are the values of rows."""
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""Errors of delta-rs are written for a terminal."""
 
 _FEATURE: Final = (
     "Somebody turned on what delta-rs cannot write. Drop the feature, or begin anew in another lake with a copy."
@@ -168,4 +172,4 @@ def _sync(path: Path) -> None:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(_COLOUR.sub("", str(error)).split())
