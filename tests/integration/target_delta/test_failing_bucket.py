@@ -70,7 +70,7 @@ def test_units_arrive_once_whatever_becomes_of_requests(s3: FailingS3, rig: Lake
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_channels_that_lose_answers_know_their_own_commits(s3: FailingS3) -> None:
-    """What a conditional write is refused for, when it is tried again, may be itself."""
+    """A conditional write that is tried again may be refused for itself."""
     s3.fail(Faults())
     rig, last = LakeRig(s3.url("delta", uuid4().hex), [A, B], channels=4).begin(), 2
     before = s3.fail(Faults(lost=0.05, seed=1))
