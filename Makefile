@@ -49,7 +49,7 @@ test: java mariadb $(INSTALLED) ## The test suite, as continuous integration run
 
 .PHONY: test-long
 test-long: java mariadb $(INSTALLED) ## What `make test` leaves out: what takes a minute, further variants, properties with all their examples
-	@HYPOTHESIS_THOROUGH=1 $(BIN)/python -m pytest tests -m "long or hypothesis" --numprocesses 3 --dist loadfile $(PYTEST_ARGS)
+	@HYPOTHESIS_THOROUGH=1 $(BIN)/python -m pytest tests -m "long or hypothesis" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: hunt
 hunt: $(INSTALLED) ## Random histories, each run judged by one rule: green means equal (HUNT_SECONDS, HUNT_SEED, HUNT_TRIAL, HUNT_STEPS)

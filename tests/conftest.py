@@ -79,9 +79,15 @@ _SHARED: Final = {
 _SPARK: Final = "tests/integration/spark/"
 
 _LONG: Final = {
+    "tests/crash/test_bank.py",
+    "tests/crash/test_named_kills.py",
+    "tests/hunt/test_short_hunt.py",
+    "tests/integration/airflow/test_scheduler.py",
     "tests/integration/copy/test_recopy.py",
-    "tests/integration/target/test_colocated_tables.py",
+    "tests/integration/demo/test_demo.py",
     "tests/integration/migrations/test_values_are_recast.py",
+    "tests/integration/run/test_stores.py",
+    "tests/integration/target/test_colocated_tables.py",
 }
 """Each a minute or more on a busy machine."""
 

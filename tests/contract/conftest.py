@@ -14,6 +14,7 @@ from airflow_parallel_apply.queue import Queue
 from tests.contract.queue_backends import BACKENDS, Open
 from tests.support.generation import Generation
 from tests.support.queue_service import ServedQueue
+from tests.support.variants import GATED
 from tests.support.written_log import TABLE, make_log
 
 
@@ -45,7 +46,7 @@ def log_url(tmp_path: Path, target_dsn: str) -> str:
     return url
 
 
-@pytest.fixture(params=["in the target", pytest.param("behind a service", marks=pytest.mark.long)])
+@pytest.fixture(params=["in the target", pytest.param("behind a service", marks=GATED)])
 def steered_by(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[QueueEndpoint | None]:
     """Yield a pipeline's queue; None: in the target. The queue's own suites prove that a service is one."""
     if request.param == "in the target":

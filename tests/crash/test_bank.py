@@ -18,6 +18,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.crash.scene import Scene
+from tests.support.variants import gated
 
 ACCOUNTS = 60
 OPENING = 1000
@@ -227,7 +228,7 @@ def disturbed(scene: Scene, run_id: str, dice: random.Random) -> None:
 PROTOCOLS = [EpochProtocol.LEADER_MERGE, EpochProtocol.TWO_PHASE]
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_read_of_a_bank_sees_its_total_whoever_dies(
     scene: Scene, say: Callable[[str], None], protocol: EpochProtocol

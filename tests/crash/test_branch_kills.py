@@ -19,7 +19,7 @@ from tests.crash.struck_lane import (
     require_repeatable,
 )
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
 BRANCHES = "airflow_parallel_apply.pipeline.target.postgres.branches"
@@ -60,8 +60,9 @@ def require_nothing_left(scene: Scene) -> None:
     assert scene.prepared() == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place", variants(PLACES, seldom={*PLACES} - {"between the commits"}, gated=["between the commits"])
+)
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
     closed = finish_after_kill(written, PLACES[place])
     require_nothing_left(written)
@@ -97,7 +98,7 @@ def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written
     require_nothing_left(written)
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize("place", ["behind the record", "between two branches"])
 def test_a_target_that_crashes_has_what_was_prepared_and_decided(
     scene: Scene, durable_target: PostgresServer, place: str

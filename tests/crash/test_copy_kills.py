@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.parts import PART_BYTES
 from tests.crash.scene import Scene, spark_processes, wait_until
 from tests.support.rig import execute
 from tests.support.step_process import Fault
+from tests.support.variants import GATED, gated
 
 COPY = "airflow_parallel_apply.pipeline.copy.postgres"
 ROWS = 40_000
@@ -88,26 +89,26 @@ def require_whole(scene: Scene) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Fault(at=f"{COPY}.initial:InitialCopy.rehearse", when="after"), marks=pytest.mark.long),
+        pytest.param(Fault(at=f"{COPY}.initial:InitialCopy.rehearse", when="after"), marks=GATED),
         pytest.param(
             Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:FirstRun._new_stream", when="before"),
-            marks=pytest.mark.long,
+            marks=GATED,
         ),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="before"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="after"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.add_parts", when="before"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.mark", when="before"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.mark", when="after", call=2), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.loaded", when="after"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.making:_add_all", when="after"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="before"), marks=pytest.mark.long),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="after"), marks=pytest.mark.long),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="before"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="after"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.add_parts", when="before"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.mark", when="before"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.mark", when="after", call=2), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.loaded", when="after"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.making:_add_all", when="after"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="before"), marks=GATED),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.finish", when="after"), marks=GATED),
         Fault(at="airflow_parallel_apply.pipeline.capture.first_run:create_log", when="after"),
         pytest.param(
             Fault(at="airflow_parallel_apply.pipeline.run.preparing:register_reader", when="before"),
-            marks=pytest.mark.long,
+            marks=GATED,
         ),
-        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.register", when="before"), marks=pytest.mark.long),
+        pytest.param(Fault(at=f"{COPY}.record:CopyRecord.register", when="before"), marks=GATED),
     ],
     ids=lambda fault: f"{fault.when} {fault.at.rpartition(':')[2]}",
 )
@@ -136,7 +137,7 @@ def test_spark_killed_in_the_middle_of_a_copy_costs_only_what_it_was_at(spark_sc
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.long
+@gated
 def test_a_target_killed_in_the_middle_of_a_copy_costs_only_what_it_had_not_committed(spark_scene: Scene) -> None:
     _filled(spark_scene, made=False)
     spark_scene.spark_directory = None
@@ -154,7 +155,7 @@ def test_a_target_killed_in_the_middle_of_a_copy_costs_only_what_it_had_not_comm
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.long
+@gated
 def test_a_copy_killed_while_spark_copies_is_made_anew_though_its_tasks_go_on(spark_scene: Scene) -> None:
     _filled(spark_scene, made=False)
     with being_written(spark_scene), psycopg.connect(spark_scene.rig.target_dsn) as locking:

@@ -18,7 +18,7 @@ from tests.crash.struck_lane import (
     require_repeatable,
 )
 from tests.support.step_process import Fault
-from tests.support.variants import gated, variants
+from tests.support.variants import variants
 
 GROUPS = "airflow_parallel_apply.pipeline.coordinate.groups:Groups"
 
@@ -50,7 +50,7 @@ def written(scene: Scene) -> Scene:
     "place",
     variants(
         PLACES,
-        seldom=[
+        gated=[
             "before it stages",
             "while it stages",
             "before it arrives",
@@ -63,8 +63,8 @@ def written(scene: Scene) -> Scene:
             "inside the critical transaction",
             "before the stop",
             "after the stop",
+            "inside the commit",
         ],
-        gated=["inside the commit"],
     ),
 )
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place: str) -> None:
@@ -73,7 +73,6 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
     require_repeatable(written, closed)
 
 
-@gated
 @pytest.mark.parametrize(
     "place",
     variants(
@@ -85,13 +84,8 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
             "inside the commit",
             "after the commit",
         ],
-        seldom=[
-            "while it stages",
-            "before it arrives",
-            "before the commit's claim of the channels",
-            "before the commit",
-            "after the commit",
-        ],
+        seldom=["before it arrives", "before the commit's claim of the channels", "before the commit"],
+        gated=["while it stages", "inside the commit", "after the commit"],
     ),
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:

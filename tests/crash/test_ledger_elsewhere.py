@@ -22,7 +22,7 @@ from tests.crash.scene import Scene
 from tests.support.pooler import transaction_pooler
 from tests.support.rig import execute
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 LEASE = "airflow_parallel_apply.pipeline.ledger.postgres.lease:Lease"
 TARGET = "airflow_parallel_apply.pipeline.target.postgres.target:PostgresTarget"
@@ -93,7 +93,7 @@ def test_a_close_that_is_repeated_sees_that_its_target_was_set_back(written: Sce
     written.require_equal()
 
 
-@pytest.mark.parametrize("place", variants(KILLS, seldom=["between owner and positions", "after both"]))
+@pytest.mark.parametrize("place", variants(KILLS, gated=["between owner and positions", "after both"]))
 def test_an_open_that_dies_between_two_commits_is_opened_anew(written: Scene, place: str) -> None:
     written.rig.capture("second")
     if "routing" in place:
@@ -105,7 +105,7 @@ def test_an_open_that_dies_between_two_commits_is_opened_anew(written: Scene, pl
     assert len(written.positions()) == written.rig.config.channels
 
 
-@pytest.mark.long
+@gated
 def test_a_routing_that_died_halfway_may_be_taken_back(written: Scene) -> None:
     written.rig.capture("second")
     former = written.rig
@@ -173,7 +173,7 @@ def test_two_targets_may_not_share_a_name_in_one_ledger(written: Scene) -> None:
         other.open("second")
 
 
-@pytest.mark.long
+@gated
 def test_a_pipeline_that_is_dropped_is_gone_from_both(written: Scene) -> None:
     written.rig.run("second")
     removal = drop_pipeline("p", written.rig.source, written.rig.target)
@@ -197,7 +197,7 @@ def test_a_ledger_that_is_restored_older_than_its_target_goes_on_from_the_positi
     written.require_equal()
 
 
-@pytest.mark.long
+@gated
 def test_a_table_is_copied_anew_and_the_plan_of_before_is_forgotten(written: Scene) -> None:
     written.rig.capture("second")
     plan(written.rig.config, written.rig.target)

@@ -60,7 +60,7 @@ def merge_points(scene: Scene) -> int:
     "place",
     variants(
         PLACES,
-        seldom=[
+        gated=[
             "between conflict and merge point",
             "between opening and gathering",
             "between staging and merging",
@@ -68,8 +68,8 @@ def merge_points(scene: Scene) -> int:
             "between merging and counting",
             "between merging and closing",
             "after closing",
+            "inside the target's transaction",
         ],
-        gated=["inside the target's transaction"],
     ),
 )
 def test_a_merge_point_is_carried_on_by_another_lane(handed_over: Scene, place: str) -> None:
@@ -92,7 +92,7 @@ def test_a_lane_that_sleeps_through_its_merge_changes_nothing_when_it_wakes(hand
     finish_while_asleep(handed_over, PLACES[place], lambda scene: (merge_points(scene), scene.positions()))
 
 
-@pytest.mark.long
+@gated
 def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Scene) -> None:
     opened = handed_over.open("run")
     lane = handed_over.start_lane(opened, fault=PLACES["between gathering and merging"])
@@ -101,7 +101,7 @@ def test_a_run_that_dies_while_its_channels_merge_is_opened_anew(handed_over: Sc
     handed_over.require_equal()
 
 
-@pytest.mark.long
+@gated
 def test_a_target_that_restarts_inside_a_merge_is_asked_again(
     handed_over: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from tests.crash.struck_lane import (
     require_repeatable,
 )
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 PLACES = {
     "while it stages": WHILE_IT_STAGES,
@@ -64,7 +64,7 @@ def written(scene: Scene) -> Scene:
     "place",
     variants(
         PLACES,
-        seldom=[
+        gated=[
             "while it stages",
             "between staging and commit",
             "between commit and finish",
@@ -99,15 +99,13 @@ def test_what_a_killed_lane_held_is_carried_on_by_another(written: Scene, place:
             "inside a modify of the queue",
         ],
         seldom=[
-            "between staging and commit",
             "between finish and feed",
-            "inside the critical transaction",
             "between positions and acknowledgement",
             "between the log's manifest and the slot",
             "inside the plan's transaction",
             "inside a modify of the queue",
         ],
-        gated=["inside the target's transaction"],
+        gated=["between staging and commit", "inside the target's transaction", "inside the critical transaction"],
     ),
 )
 def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written: Scene, place: str) -> None:
@@ -147,7 +145,7 @@ def test_a_capture_killed_between_the_logs_manifest_and_the_slot_is_repeated_wit
     written.require_equal()
 
 
-@pytest.mark.long
+@gated
 def test_a_lane_goes_on_with_a_new_server_when_spark_is_killed_while_it_stages(spark_scene: Scene) -> None:
     spark_scene.rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     spark_scene.rig.prepare()

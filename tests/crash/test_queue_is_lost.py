@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from tests.crash.scene import Scene, wait_until
 from tests.support.queue_service import ServiceProcess
 from tests.support.step_process import Fault
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 SEED = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
 LOSSES = int(os.environ.get("QUEUE_LOSSES") or 6)
@@ -99,7 +99,7 @@ def written(scene: Scene, service: FragileService) -> Scene:
 
 @pytest.mark.parametrize(
     "forget",
-    [pytest.param(one, marks=pytest.mark.long) for one in (False, True, None)],
+    [pytest.param(one, marks=GATED) for one in (False, True, None)],
     ids=["comes back", "is lost", "either, at random"],
 )
 def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forget: bool | None) -> None:
@@ -122,8 +122,9 @@ def test_a_run_outlives_its_queue(written: Scene, service: FragileService, forge
     assert written.staged() == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("back", [True, False], ids=["empty", "away"])
+@pytest.mark.parametrize(
+    "back", [pytest.param(True, marks=GATED), pytest.param(False, marks=pytest.mark.long)], ids=["empty", "away"]
+)
 def test_a_queue_that_is_lost_before_close_leaves_the_judgement_to_the_positions(
     written: Scene, service: FragileService, back: bool
 ) -> None:

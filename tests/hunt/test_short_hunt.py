@@ -17,9 +17,19 @@ from tests.hunt.runs import PLACES
 from tests.hunt.shrink import script, shrink
 from tests.hunt.step import Step, Trial
 from tests.hunt.trials import trial
+from tests.support.variants import variants
 
 FOLDER: Final = Path(__file__).parent / "scripts"
 SCRIPTS: Final = sorted(path.stem for path in FOLDER.glob("*.json"))
+SELDOM: Final = {
+    "identity_came_and_went",
+    "not_null_that_is_not_valid",
+    "partitioned_tables_swapped",
+    "table_archived_and_told",
+    "table_moved_out_of_the_patterns",
+    "tables_swapped",
+}
+"""Those that another one is much like, or that a test of a migration is of as well."""
 SEEDS: Final = ("6",)
 """Trials that end green and equal; another grammar makes others of them."""
 
@@ -31,8 +41,7 @@ def hunter() -> Iterator[Hunter]:
     one.close()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", variants(SCRIPTS, seldom=SELDOM, gated={*SCRIPTS} - SELDOM))
 def test_what_a_hunt_once_found_is_not_found_again(hunter: Hunter, name: str) -> None:
     outcome = hunter.play(Trial.load(FOLDER / f"{name}.json"))
     assert not outcome.kind, outcome.what

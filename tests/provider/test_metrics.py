@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
+from tests.support.variants import gated
 
 Counted = dict[tuple[str, str], int]
 
@@ -63,7 +64,7 @@ def test_each_kind_of_work_in_vain_is_a_counter_by_reason_and_table(backend: Bac
     }
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.usefixtures("airflow_home", "connections")
 def test_a_run_tells_its_lanes_metrics(
     pipeline: FakePipeline, backend: Backend, monkeypatch: pytest.MonkeyPatch

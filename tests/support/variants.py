@@ -20,7 +20,7 @@ def gated(test: Test) -> Test:
     return test
 
 
-def variants(every: Iterable[str], *, seldom: Collection[str], gated: Collection[str] = ()) -> list[Any]:
+def variants(every: Iterable[str], *, seldom: Collection[str] = (), gated: Collection[str] = ()) -> list[Any]:
     """`seldom`: those that are much like another one. `gated`: those that `.ci/run` plays all the same."""
     every = list(every)
     assert {*seldom, *gated} <= set(every)

@@ -25,6 +25,7 @@ from airflow_parallel_apply.router.commands import app as router
 from airflow_parallel_apply.router.plan import plan
 from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_pipeline_goes_on_with_its_purged_log(rig: Rig) -> None:
     assert read_status(rig.target, "p", rig.config.log_url).low_watermark == 8
 
 
-@pytest.mark.long
+@gated
 def test_a_cleared_run_whose_transactions_were_purged_has_nothing_to_do(rig: Rig) -> None:
     purge(rig)
     rig.write("UPDATE t SET v = 'b'")
@@ -89,14 +90,14 @@ def test_the_last_transactions_are_kept_where_that_is_asked_for(rig: Rig) -> Non
     assert purge(rig, keep=1).purged_seqno == 3
 
 
-@pytest.mark.long
+@gated
 def test_what_one_channel_has_not_applied_stays(rig: Rig) -> None:
     execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = 1 WHERE channel = 1")
     assert purge(rig).purged_seqno == 1
     assert epochs(rig) == 4
 
 
-@pytest.mark.long
+@gated
 def test_the_slowest_of_several_targets_decides_and_each_must_be_asked(rig: Rig, target_server: PostgresServer) -> None:
     dsn = target_server.create_database(f"slow_{rig.rows('SELECT current_database()')[0][0]}")
     slow = replace(rig, target_dsn=dsn)
@@ -118,7 +119,7 @@ def test_the_slowest_of_several_targets_decides_and_each_must_be_asked(rig: Rig,
     assert purge(rig).purged_seqno == 4
 
 
-@pytest.mark.long
+@gated
 def test_a_pipeline_whose_ledger_is_elsewhere_is_asked_at_its_target_and_keeps_its_plan(
     rig: Rig, target_server: PostgresServer, ledger_dsn: str
 ) -> None:
@@ -138,7 +139,7 @@ def test_a_pipeline_whose_ledger_is_elsewhere_is_asked_at_its_target_and_keeps_i
         assert one.comparison().equal
 
 
-@pytest.mark.long
+@gated
 def test_a_log_of_an_earlier_release_is_not_purged_before_its_pipeline_has_registered(rig: Rig) -> None:
     for path in Path(rig.config.log_url, "readers").iterdir():
         path.unlink()

@@ -25,6 +25,7 @@ from tests.support.dags_test import Airflow
 from tests.support.processes import files_below
 from tests.support.queue_service import ServedQueue, make_certificate
 from tests.support.rig import execute
+from tests.support.variants import gated
 
 CHANNELS = 8
 PIPELINE = "dags_test"
@@ -59,7 +60,7 @@ def airflow(
     )
 
 
-@pytest.mark.long
+@gated
 def test_eight_channels_complete_with_one_slot(
     airflow: Airflow,
     tmp_path: Path,

@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.embedded.layout import RUNTIME_DIR_VARIABLE
 from airflow_parallel_apply.spark.server import stop_server
 from tests.crash.scene import spark_processes
 from tests.support.airflow_pipeline import DAG, DAGS, AirflowPipeline
+from tests.support.variants import gated
 
 DATABASE: Final = "in_airflow"
 SEED: Final = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
@@ -89,7 +90,7 @@ def pipeline(
     return made
 
 
-@pytest.mark.long
+@gated
 def test_a_cleared_run_changes_nothing_while_the_source_goes_on(pipeline: AirflowPipeline) -> None:
     pipeline.write(1, 300)
     run_id = pipeline.run()
@@ -106,7 +107,7 @@ def test_a_cleared_run_changes_nothing_while_the_source_goes_on(pipeline: Airflo
     assert not pipeline.equal
 
 
-@pytest.mark.long
+@gated
 def test_a_stop_from_the_xcom_editor_stops_all_channels_at_one_seqno(pipeline: AirflowPipeline) -> None:
     pipeline.write(1001, 4000)
     run_id = pipeline.trigger(epoch_max_changes=50)
@@ -137,7 +138,7 @@ def test_a_stop_by_the_command_is_seen_in_xcom_too(pipeline: AirflowPipeline) ->
     assert pipeline.equal
 
 
-@pytest.mark.long
+@gated
 def test_a_lane_marked_as_failed_ends_and_others_cover_it(pipeline: AirflowPipeline) -> None:
     pipeline.write(5001, 7000)
     run_id = pipeline.trigger(epoch_max_changes=100)
@@ -187,7 +188,7 @@ def test_open_cleared_alone_leaves_the_run_green_and_equal_or_red(pipeline: Airf
     assert pipeline.equal
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.timeout(900)
 def test_three_random_moments(
     pipeline: AirflowPipeline,

@@ -17,11 +17,11 @@ from airflow_parallel_apply.pipeline.partition.key import buckets
 from airflow_parallel_apply.pipeline.target.postgres import target as target_module
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 
 @pytest.fixture(
-    params=[3, pytest.param(1, marks=pytest.mark.long), pytest.param(8, marks=pytest.mark.long)],
+    params=[3, pytest.param(1, marks=pytest.mark.long), pytest.param(8, marks=GATED)],
     ids=["3 lanes", "1 lane", "8 lanes"],
 )
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:

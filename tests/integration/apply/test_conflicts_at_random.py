@@ -11,6 +11,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, PipelineConfig, Start, TablePatterns
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TABLES = (
     "CREATE TABLE item (id integer PRIMARY KEY, slot integer UNIQUE, code text, live boolean, v text, big text)",
@@ -74,7 +75,7 @@ def swap(connection: psycopg.Connection, dice: random.Random) -> None:
         connection.execute("UPDATE item SET slot = %s WHERE id = %s", [value, key])
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize(
     ("seed", "lanes", "consistency", "protocol"),
     [

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarge
 from airflow_parallel_apply.pipeline.target.steps import Step
 from tests.support.eight_channels import UNIQUE, make_rig, require_equal
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_they_are_one_serial_unit_with_what_is_between_them(rig: Rig) -> None:
     require_equal(rig)
 
 
-@pytest.mark.long
+@gated
 def test_ddl_that_is_refused_stops_the_run_right_before_it_and_after_it_by_hand_the_rest_follows(rig: Rig) -> None:
     refusing = rig.having(ddl=DdlPolicy.REFUSE)
     write_densely(rig)

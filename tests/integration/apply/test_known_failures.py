@@ -24,14 +24,14 @@ from airflow_parallel_apply.router.explain import explain
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.once import Once
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import GATED, variants
 
 
 @pytest.fixture(
     params=[
         (3, Consistency.CHANNEL),
         pytest.param((1, Consistency.CHANNEL), marks=pytest.mark.long),
-        pytest.param((8, Consistency.CHANNEL), marks=pytest.mark.long),
+        pytest.param((8, Consistency.CHANNEL), marks=GATED),
         pytest.param((8, Consistency.EPOCH, EpochProtocol.LEADER_MERGE), marks=pytest.mark.long),
         pytest.param((8, Consistency.EPOCH, EpochProtocol.TWO_PHASE), marks=pytest.mark.long),
     ],

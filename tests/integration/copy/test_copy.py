@@ -38,6 +38,7 @@ from tests.support.clusters import CopiedServer
 from tests.support.copying import AWKWARD, FILLED, copying_rig, left_at_source, require_equal
 from tests.support.local_copier import LocalCopier
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def test_two_copies_of_one_pipeline_do_not_meet(rig: Rig) -> None:
     assert lease_view("p", rig.target).owner is None
 
 
-@pytest.mark.long
+@gated
 def test_a_restart_of_the_source_cuts_the_copy_off_and_the_next_one_is_whole(
     target_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,7 @@ def test_what_the_log_has_and_what_the_slot_has_are_passed_over(rig: Rig) -> Non
     require_green_and_equal(rig)
 
 
-@pytest.mark.long
+@gated
 def test_statements_and_definitions_below_the_copy_are_passed_over(rig: Rig) -> None:
     rig.transaction("TRUNCATE t, u", "INSERT INTO t VALUES (1, 'one')", "INSERT INTO u VALUES (1, 'one')")
     rig.write("ALTER TABLE t ADD c integer NOT NULL DEFAULT 7", "INSERT INTO t VALUES (2, 'two', 2)")
@@ -98,7 +98,7 @@ def test_ddl_on_its_way_that_the_copy_contains_is_skipped_as_the_hint_says(rig: 
     require_green_and_equal(rig)
 
 
-@pytest.mark.long
+@gated
 def test_columns_that_were_renamed_or_dropped_are_so_at_the_target_before_the_copy(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.variants import gated
+
 ROOT = Path(__file__).resolve().parents[3]
 
 SCRIPT = """
@@ -34,7 +36,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.long
+@gated
 def test_it_ends_with_equal_tables_and_leaves_no_process(demo: subprocess.Popen[str], tmp_path: Path) -> None:
     text, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, text

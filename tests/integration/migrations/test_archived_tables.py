@@ -43,7 +43,7 @@ def test_an_archived_table_is_known_by_what_messages_made_of_it(rig: Rig, togeth
     assert rig.rows("SELECT count(*) FROM public.a_old WHERE v = 'archived'") != [(0,)]
 
 
-@pytest.mark.long
+@gated
 def test_names_that_messages_exchanged_are_not_exchanged_again_where_columns_do_not_tell(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)

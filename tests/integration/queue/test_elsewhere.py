@@ -27,7 +27,7 @@ from airflow_parallel_apply.queue import QueueStats, QueueUnavailable, open_queu
 from tests.support.eight_channels import UNIQUE, conflicts, make_rig, require_equal
 from tests.support.queue_service import ServedQueue
 from tests.support.rig import Rig
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 AWAY = QueueEndpoint(conn_id="queue", dsn="grpc://:hush@127.0.0.1:1")
 
@@ -44,7 +44,7 @@ def service(served: ServedQueue) -> QueueEndpoint:
     return QueueEndpoint(conn_id="queue", dsn=served.url)
 
 
-@pytest.fixture(params=[pytest.param("a database", marks=pytest.mark.long), "a service"])
+@pytest.fixture(params=[pytest.param("a database", marks=GATED), "a service"])
 def elsewhere(request: pytest.FixtureRequest) -> QueueEndpoint:
     if request.param == "a service":
         return request.getfixturevalue("service")
@@ -191,7 +191,7 @@ def test_a_queue_that_was_not_named_or_is_away_is_a_warning_of_the_status(
     assert "cannot be reached" in away.warnings[0].what
 
 
-@pytest.mark.long
+@gated
 def test_nothing_begins_without_the_queue(rig: Rig) -> None:
     rig.both(UNIQUE)
     with pytest.raises(QueueUnavailable, match=r"127\.0\.0\.1:1") as refused:

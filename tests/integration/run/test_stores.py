@@ -26,7 +26,7 @@ from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from tests.support.local_stage import LocalStage
 from tests.support.memory_router import MemoryRouter, memory_router
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 TABLE = "CREATE TABLE orders (tenant int, id int, total numeric, note text, PRIMARY KEY (tenant, id))"
 EVENTS = "CREATE TABLE events (tenant int, note text)"
@@ -140,9 +140,9 @@ BY_SHARD: dict[str, Any] = {"partitioner": "shard", "shard_by": (("*", "tenant")
 ROUTINGS = [
     pytest.param({"channels": 1}, marks=pytest.mark.long, id="key 1"),
     pytest.param({"channels": 3}, marks=GATED, id="key 3"),
-    pytest.param({"channels": 8}, marks=pytest.mark.long, id="key 8"),
+    pytest.param({"channels": 8}, marks=GATED, id="key 8"),
     pytest.param({"channels": 1, **BY_SHARD}, marks=pytest.mark.long, id="shard 1"),
-    pytest.param({"channels": 3, **BY_SHARD}, marks=pytest.mark.long, id="shard 3"),
+    pytest.param({"channels": 3, **BY_SHARD}, marks=GATED, id="shard 3"),
     pytest.param({"channels": 8, **BY_SHARD}, marks=pytest.mark.long, id="shard 8"),
     pytest.param({"channels": 64}, marks=pytest.mark.long, id="key 64"),
     pytest.param({"channels": 64, **BY_SHARD}, marks=pytest.mark.long, id="shard 64"),
@@ -185,7 +185,7 @@ def test_a_history_ends_the_same_through_every_store(
         assert found[name] == found["log"], name
 
 
-@pytest.mark.long
+@gated
 def test_what_a_store_has_lost_is_read_from_the_log_and_it_goes_when_it_is_applied(
     source: Rig, into: Callable[..., Rig]
 ) -> None:

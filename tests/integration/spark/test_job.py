@@ -28,6 +28,7 @@ from airflow_parallel_apply.spark.schemas import LOADED_SCHEMA
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.support.tpcb_log import make_tpcb_log
+from tests.support.variants import gated
 
 TRANSACTIONS = 120_000
 
@@ -145,7 +146,7 @@ def test_a_large_unit_is_exchanged_by_range(session, files):
     assert "rangepartitioning(relation_id" in plan_of(job.ordered)
 
 
-@pytest.mark.long
+@gated
 def test_a_unit_of_all_channels_is_read_in_even_parts_and_nothing_is_exchanged(session, files, log_url):
     whole = unit(None, 4, rows=4 * TRANSACTIONS)
     assert parts_of(whole, lambda: 8) == 4
@@ -180,7 +181,7 @@ def test_a_log_whose_path_looks_like_a_pattern_is_read(session, files, tmp_path)
     assert found.count() == pq.read_metadata(files[-1]).num_rows
 
 
-@pytest.mark.long
+@gated
 def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_groups(session, files, spark_server):
     for channel in (0, 1):
         found = job_of(session, unit(channel, 2), files)
@@ -189,7 +190,7 @@ def test_spark_reads_no_other_records_than_the_units_where_it_spans_whole_row_gr
         assert records == counted
 
 
-@pytest.mark.long
+@gated
 def test_eight_channels_together_read_about_as_much_as_one_scan(session, files, log_url, spark_server):
     assert max(segment.file_bytes for segment in open_reader(log_url).state().segments) >= 16 * 2**20
     whole, _ = input_metrics(spark_server, session, job_of(session, unit(0, 1), files))

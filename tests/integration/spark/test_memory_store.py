@@ -20,6 +20,7 @@ from tests.integration.spark.conftest import BY_TELLER
 from tests.support.memory_router import MemoryRouter, memory_router
 from tests.support.processes import holders_of
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def branches(monkeypatch: pytest.MonkeyPatch) -> list[StoreBranch]:
     return found
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.timeout(600)
 def test_a_task_killed_in_mid_stream_is_tried_again_and_a_broken_stream_is_read_from_the_log(
     rig: Rig,

@@ -83,7 +83,7 @@ def test_workers_read_a_log_that_a_router_serves_or_it_is_told(
     assert "hunter2" not in str(finding)
 
 
-@pytest.mark.long
+@gated
 def test_a_target_that_workers_cannot_reach_is_told_and_refused_without_its_password(
     rig: Rig, spark_server: ServerLease
 ) -> None:

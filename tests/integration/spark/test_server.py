@@ -23,6 +23,7 @@ from airflow_parallel_apply.spark.layout import ServerSettings, server_layout
 from airflow_parallel_apply.spark.server import ServerLease, connect_server, stop_server
 from airflow_parallel_apply.spark.session import close_session, open_session, release_session, warm_up
 from tests.support.processes import parent_of, processes
+from tests.support.variants import gated
 
 PATIENCE = 180.0
 HOLD_A_LEASE = """
@@ -83,7 +84,7 @@ def with_python_workers(lease: ServerLease) -> set[int]:
     return members
 
 
-@pytest.mark.long
+@gated
 def test_callers_at_the_same_time_share_one_server_which_goes_when_idle(directory):
     def call(_: int) -> int:
         with connect_server(settings=settings(1), directory=directory) as lease:

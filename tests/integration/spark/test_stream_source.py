@@ -87,7 +87,7 @@ def test_clients_of_a_session_may_register_at_the_same_time(spark_server: Server
                 registered.result()
 
 
-@pytest.mark.long
+@gated
 def test_what_the_router_refuses_and_a_router_that_is_away_are_told_by_their_errors(session, logs: Path):
     other = Ticket(log="orders", log_id="another", after_seqno=-1, last_seqno=9).to_bytes()
 

@@ -10,10 +10,10 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 
-@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 8], ids=["1 channel", "8 channels"])
+@pytest.fixture(params=[pytest.param(1, marks=GATED), 8], ids=["1 channel", "8 channels"])
 def rig(request: pytest.FixtureRequest, source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     config = PipelineConfig(
         pipeline="p",

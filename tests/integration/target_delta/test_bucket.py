@@ -66,7 +66,7 @@ def test_a_former_owner_is_refused_by_the_bucket(rig: LakeRig) -> None:
     assert rig.rows(A) == [("1", "v3")]
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize("units_each", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_channels_that_commit_at_the_same_time_all_arrive_once(rig: LakeRig, units_each: int) -> None:
     def units(channel: int) -> None:

@@ -27,6 +27,7 @@ from tests.support.examples import examples
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, in_order, relation
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 BAG = replace(relation(1, "bag", "a b"), replica_identity=ReplicaIdentity.FULL)
 
@@ -207,7 +208,7 @@ def test_images_differ_where_a_bit_does() -> None:
     assert image_expression(rows.schema, "t").count("CASE") == 2
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.timeout(200)
 def test_a_source_s_multisets_are_followed(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> None:
     execute(

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
 COLUMNS = ("id", "v", "n", "at")
@@ -66,8 +66,8 @@ def change(rig: Rig) -> None:
     ("channels", "consistency"),
     [
         (2, Consistency.CHANNEL),
-        pytest.param(2, Consistency.EPOCH, marks=pytest.mark.long),
-        pytest.param(1, Consistency.CHANNEL, marks=pytest.mark.long),
+        pytest.param(2, Consistency.EPOCH, marks=GATED),
+        pytest.param(1, Consistency.CHANNEL, marks=GATED),
         pytest.param(8, Consistency.CHANNEL, marks=pytest.mark.long),
         pytest.param(8, Consistency.EPOCH, marks=pytest.mark.long),
     ],
@@ -100,7 +100,7 @@ def test_truncates_and_what_is_around_them_come_in_order(rig: Rig, lake: Path) -
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
 
 
-@pytest.mark.long
+@gated
 def test_large_values_that_are_not_sent_stay_also_under_another_key(rig: Rig, lake: Path) -> None:
     rig.write("ALTER TABLE t ALTER v SET STORAGE EXTERNAL")
     rig.prepare()
@@ -112,7 +112,7 @@ def test_large_values_that_are_not_sent_stay_also_under_another_key(rig: Rig, la
     assert as_text(of_lake(lake)) == as_text(of_source(rig))
 
 
-@pytest.mark.long
+@gated
 def test_a_new_column_is_added_where_that_is_asked_for_and_the_rest_is_refused(rig: Rig, lake: Path) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.prepare()

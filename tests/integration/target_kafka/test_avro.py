@@ -13,11 +13,12 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from tests.support.kafka.feeds import changes
 from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TOPIC = "feed.public.t"
 
 
-@pytest.mark.long
+@gated
 def test_messages_have_the_id_of_their_schema(
     make_rig: Callable[..., Rig], broker: KafkaBroker, registry: Registry
 ) -> None:

@@ -17,11 +17,12 @@ from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.awkward_pipeline import awkward_pipeline, require_equal_tables
 from tests.support.awkward_writer import write_awkwardly
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TRANSACTIONS = 150
 
 
-@pytest.mark.long
+@gated
 def test_awkward_tables_are_equal_but_for_what_is_refused_by_name(
     source_dsn: str, ledger_dsn: str, broker: KafkaBroker, tmp_path: Path
 ) -> None:

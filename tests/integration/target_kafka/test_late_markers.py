@@ -14,6 +14,7 @@ from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import Consistency
 from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 CONCURRENT_TRANSACTIONS = 51
 LATE_SECONDS = 0.2
@@ -60,7 +61,7 @@ class LateMarkers:
                 self._end(transactional_id, producer, epoch, committed=committed)
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize("consistency", list(Consistency))
 def test_a_run_is_green_and_equal_though_readers_see_commits_late(
     make_rig: Callable[..., Rig], broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, consistency: Consistency

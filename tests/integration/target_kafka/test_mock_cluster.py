@@ -12,6 +12,7 @@ from airflow_parallel_apply.demo.kafka import KafkaBroker
 from tests.support.kafka import committed
 from tests.support.kafka.feeds import replayed
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 SECONDS = 30
 
@@ -60,7 +61,7 @@ def test_the_mock_neither_fences_nor_isolates_and_the_broker_of_the_tests_does(m
     assert (is_fenced(mock), hides_aborted(mock)) == (False, False)
 
 
-@pytest.mark.long
+@gated
 def test_a_pipeline_runs_into_brokers_of_another_make(
     make_rig: Callable[..., Rig], mock: str, broker: KafkaBroker
 ) -> None:

@@ -70,7 +70,7 @@ def test_a_topic_has_every_change_once(
             assert one.partition != other.partition or place_of(one) < place_of(other)
 
 
-@pytest.mark.long
+@gated
 def test_staged_files_are_gone_when_a_run_ends(make_rig: Make, tmp_path: Path) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
@@ -93,7 +93,7 @@ def test_truncates_and_new_definitions_come_in_their_place(make_rig: Make, broke
     assert replayed(broker.address, TOPIC)[4]["more"] == "x"
 
 
-@pytest.mark.long
+@gated
 def test_a_new_definition_that_the_pipeline_refuses_stops_it(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
@@ -120,7 +120,7 @@ def test_ddl_that_was_sent_leads_to_a_run_that_skips_it(make_rig: Make, broker: 
         rig.run()
 
 
-@pytest.mark.long
+@gated
 def test_a_large_transaction_that_runs_alone_is_staged_in_sets(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()
@@ -134,7 +134,7 @@ def test_a_large_transaction_that_runs_alone_is_staged_in_sets(make_rig: Make, b
     assert {row["v"] for row in replayed(broker.address, TOPIC).values()} == {"new"}
 
 
-@pytest.mark.long
+@gated
 def test_columns_that_were_not_sent_are_named(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(
         "CREATE TABLE t (id integer PRIMARY KEY, v text, big text)", "ALTER TABLE t ALTER big SET STORAGE EXTERNAL"
@@ -148,7 +148,7 @@ def test_columns_that_were_not_sent_are_named(make_rig: Make, broker: KafkaBroke
     assert (arrived["_operation"], arrived["_old_key"], arrived["_unsent"]) == ("insert", "1", '["big"]')
 
 
-@pytest.mark.long
+@gated
 def test_tables_without_a_key_send_whole_rows(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig("CREATE TABLE t (a integer, b text)", "ALTER TABLE t REPLICA IDENTITY FULL")
     rig.prepare()
@@ -169,7 +169,7 @@ def test_tables_without_a_key_send_whole_rows(make_rig: Make, broker: KafkaBroke
     assert bag == [(2, "z")]
 
 
-@pytest.mark.long
+@gated
 def test_a_deletion_leaves_a_tombstone_on_request(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE, tombstones="true")
     rig.prepare()
@@ -181,7 +181,7 @@ def test_a_deletion_leaves_a_tombstone_on_request(make_rig: Make, broker: KafkaB
     assert set(replayed(broker.address, TOPIC)) == {2}
 
 
-@pytest.mark.long
+@gated
 def test_equal_keys_have_one_text(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig("CREATE TABLE t (id numeric, f double precision, c char(4), PRIMARY KEY (id, f, c))")
     rig.prepare()
@@ -208,7 +208,7 @@ def test_check_refuses_by_name_what_topics_cannot_hold(
         rig.prepare()
 
 
-@pytest.mark.long
+@gated
 def test_a_keys_text_is_chosen_before_its_first_message(make_rig: Make) -> None:
     rig = make_rig("CREATE TABLE t (id integer, at timestamp, d date, v text, PRIMARY KEY (id, at, d))")
     rig.prepare()

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
-
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
@@ -21,11 +19,12 @@ from tests.crash.scene import spark_processes
 from tests.support.kafka.feeds import changes, replayed
 from tests.support.kafka.registry import Registry
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 TOPIC = "feed.public.t"
 
 
-@pytest.mark.long
+@gated
 def test_every_change_of_a_key_goes_through_spark(
     make_rig: Callable[..., Rig], broker: KafkaBroker, spark_server: ServerLease, spark_session_id: str
 ) -> None:
@@ -47,7 +46,7 @@ def test_every_change_of_a_key_goes_through_spark(
     assert operations.count("update") == 6 * 100
 
 
-@pytest.mark.long
+@gated
 def test_a_spark_worker_that_is_killed_while_it_encodes_leaves_nothing(
     make_rig: Callable[..., Rig],
     broker: KafkaBroker,

@@ -15,6 +15,7 @@ from tests.support.awkward_tables import BOTH, SOURCE
 from tests.support.awkward_writer import Writer
 from tests.support.ddl_messages import install
 from tests.support.mariadb_rig import MariaDbRig
+from tests.support.variants import gated
 
 REFUSED = ("public.numbers", "public.floats")
 """Tables whose keys have several texts, or NaN and -0 among them."""
@@ -38,13 +39,13 @@ def awkward(maria: MariaDbRig) -> MariaDbRig:
     return replace(followed, rig=followed.rig.having(tables=without))
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize("barriers", [True, False], ids=["with barriers", "without"])
 def test_awkward_tables_are_equal_after_random_transactions(awkward: MariaDbRig, barriers: bool) -> None:
     require_equal_after(awkward, barriers=barriers, runs=2)
 
 
-@pytest.mark.long
+@gated
 def test_they_are_through_spark_as_well(awkward: MariaDbRig, spark_server: ServerLease, spark_session_id: str) -> None:
     rig = awkward.rig
     through_spark = replace(

@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalErro
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.rig import skip_as_the_hint_says
-from tests.support.variants import gated, variants
+from tests.support.variants import GATED, gated, variants
 
 SOURCE = [
     "CREATE TABLE good (id integer PRIMARY KEY, v text)",
@@ -102,7 +102,7 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("case", variants(UNFIT, seldom=["a key that only a hash holds, of letters", "another case"]))
+@pytest.mark.parametrize("case", variants(UNFIT, gated=["a key that only a hash holds, of letters", "another case"]))
 def test_what_would_keep_rows_from_arriving_is_mended_as_check_says(maria: MariaDbRig, case: str) -> None:
     source, target, says = UNFIT[case]
     maria.make([f"CREATE TABLE t {source}"], [f"CREATE TABLE t {target}"])
@@ -128,8 +128,8 @@ def test_columns_that_are_one_name_at_the_target_are_refused(maria: MariaDbRig) 
     "source",
     [
         'CREATE TABLE t (id integer PRIMARY KEY, "v " text)',
-        pytest.param('CREATE TABLE "t " (id integer PRIMARY KEY)', marks=pytest.mark.long),
-        pytest.param('CREATE TABLE t (id integer PRIMARY KEY, "😀" text)', marks=pytest.mark.long),
+        pytest.param('CREATE TABLE "t " (id integer PRIMARY KEY)', marks=GATED),
+        pytest.param('CREATE TABLE t (id integer PRIMARY KEY, "😀" text)', marks=GATED),
     ],
 )
 def test_names_that_the_target_cannot_have_are_told_as_such(maria: MariaDbRig, source: str) -> None:
@@ -254,8 +254,8 @@ def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) 
     ("change", "at_target", "columns"),
     [
         ("ADD late integer DEFAULT 5", "ADD late int DEFAULT 5", "id, v, late"),
-        pytest.param("RENAME v TO w", "RENAME COLUMN v TO w", "id, w", marks=pytest.mark.long),
-        pytest.param("DROP v", "DROP COLUMN v", "id", marks=pytest.mark.long),
+        pytest.param("RENAME v TO w", "RENAME COLUMN v TO w", "id, w", marks=GATED),
+        pytest.param("DROP v", "DROP COLUMN v", "id", marks=GATED),
     ],
 )
 def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_table_that_was_changed_by_hand(
@@ -294,7 +294,7 @@ def test_a_column_that_may_be_another_one_is_not_taken_for_that_of_before(maria:
     ("change", "command", "column"),
     [
         ("RENAME v TO w", "RENAME COLUMN `v` TO `w`", "w"),
-        pytest.param("ADD late integer DEFAULT 5", "ADD COLUMN `late` int", "late", marks=pytest.mark.long),
+        pytest.param("ADD late integer DEFAULT 5", "ADD COLUMN `late` int", "late", marks=GATED),
     ],
 )
 def test_a_hint_has_the_commands_for_a_definition_that_changed(

@@ -20,7 +20,7 @@ from tests.support.mariadb_rig import MariaDbRig
 from tests.support.queue_service import until
 from tests.support.step_process import Fault, Order
 from tests.support.steps import StepProcess, Steps
-from tests.support.variants import GATED, gated
+from tests.support.variants import gated
 
 ROOM = "airflow_parallel_apply.pipeline.target.mariadb"
 PLACES = {
@@ -86,10 +86,8 @@ def require_equal(maria: MariaDbRig) -> None:
     assert maria.read("SHOW TABLES IN parallel_apply LIKE 's\\_%'") == []
 
 
-@pytest.mark.parametrize(
-    "place",
-    [pytest.param(place, marks=GATED if place == "inside the transaction" else pytest.mark.long) for place in PLACES],
-)
+@gated
+@pytest.mark.parametrize("place", PLACES)
 def test_what_a_killed_lane_held_is_carried_on_by_another(written: MariaDbRig, steps: Steps, place: str) -> None:
     opened = written.rig.open("run")
     lane = start_lane(written, steps, opened, PLACES[place])
@@ -124,7 +122,7 @@ def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(
     require_equal(written)
 
 
-@pytest.mark.long
+@gated
 @pytest.mark.parametrize("place", ["while it stages", "inside the transaction", "inside the critical transaction"])
 def test_a_server_that_is_killed_under_a_lane_has_rows_and_positions_of_one_moment(
     written: MariaDbRig, steps: Steps, place: str

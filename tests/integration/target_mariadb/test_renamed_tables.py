@@ -10,7 +10,7 @@ import pytest
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.rig import skip_as_the_hint_says
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 COLUMNS: Final = "(id integer PRIMARY KEY, v varchar(20))"
 EXCHANGE: Final = ("ALTER TABLE a RENAME TO x", "ALTER TABLE b RENAME TO a", "ALTER TABLE x RENAME TO b")
@@ -48,7 +48,7 @@ def test_tables_that_exchanged_their_names_get_no_row_before_the_target_s_have(r
     assert renamed.rig.comparison().equal
 
 
-@pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("beside", [False, pytest.param(True, marks=GATED)])
 def test_a_table_that_was_renamed_ahead_of_its_rows_gets_its_name_back(renamed: MariaDbRig, beside: bool) -> None:
     renamed.rig.write("INSERT INTO a VALUES (3, 'a')", "ALTER TABLE a RENAME TO c", "INSERT INTO c VALUES (4, 'c')")
     renamed.server.run("RENAME TABLE a TO c", database="test")

@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import Consistency, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.router.plan import plan
 from tests.support.mariadb_rig import MariaDbRig
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 KEYED = ["CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)"]
 KEYED_THERE = ["CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE, v longtext)"]
@@ -35,7 +35,7 @@ def test_insertions_updates_deletions_and_key_changes_arrive(maria: MariaDbRig) 
     maria.require_equal("SELECT id, u, v FROM t")
 
 
-@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)])
+@pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=GATED)])
 def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDbRig, consistency: Consistency) -> None:
     rig = maria.rig.having(consistency=consistency)
     maria.make(KEYED, KEYED_THERE)
@@ -110,7 +110,7 @@ def test_a_truncate_empties_tables_and_what_follows_it_stays(maria: MariaDbRig) 
     maria.require_equal("SELECT id, t FROM child")
 
 
-@pytest.mark.long
+@gated
 def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE t (id integer PRIMARY KEY, big text, u integer UNIQUE, n integer)",
@@ -130,7 +130,7 @@ def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
     maria.require_equal("SELECT id, md5(big), u, n FROM t")
 
 
-@pytest.mark.long
+@gated
 def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE bag (a integer, b text, f double precision)", "ALTER TABLE bag REPLICA IDENTITY FULL"],
@@ -149,7 +149,7 @@ def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
     maria.require_equal("SELECT a, b, f FROM bag", at_source="SELECT a, b, f::text FROM bag")
 
 
-@pytest.mark.long
+@gated
 def test_a_unique_index_that_is_in_the_way_of_rows_without_a_key_is_told(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE bag (a integer, b text)", "ALTER TABLE bag REPLICA IDENTITY FULL"],
@@ -228,7 +228,7 @@ def test_a_pipeline_without_some_of_its_positions_stops(maria: MariaDbRig) -> No
         maria.rig.run()
 
 
-@pytest.mark.parametrize("consistency", [pytest.param(Consistency.CHANNEL, marks=pytest.mark.long), Consistency.EPOCH])
+@pytest.mark.parametrize("consistency", [pytest.param(Consistency.CHANNEL, marks=GATED), Consistency.EPOCH])
 def test_positions_that_go_under_the_lanes_end_the_run(maria: MariaDbRig, consistency: Consistency) -> None:
     rig = maria.rig.having(channels=2, consistency=consistency)
     maria.make(KEYED, KEYED_THERE)
