@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from typing import Final
 
@@ -40,7 +40,9 @@ _WAIT: Final = timedelta(seconds=1)
 
 
 class CaptureTurns:
-    """A lane's capture thread. Owns its own capture, session and coordinator (one instance, one thread)."""
+    """A lane's capture thread. Owns its own capture, session and coordinator (one instance, one thread). `told`: around
+    what the source may refuse, to complete its hint.
+    """
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class CaptureTurns:
         bounds: RunBounds,
         claimant: str,
         capture: Callable[[], Capture],
+        told: Callable[[], AbstractContextManager[None]],
         session: PipelineSession,
         log: LogReader,
         coordinator: Coordinator,
@@ -59,6 +62,7 @@ class CaptureTurns:
         self._bounds = bounds
         self._claimant = claimant
         self._open_capture = capture
+        self._told = told
         self._capture: Capture | None = None
         self._session = session
         self._log = log
@@ -124,7 +128,8 @@ class CaptureTurns:
             return
         self._renewer.hold(CAPTURE_ROLE, task)
         try:
-            retrying(self._read, on_retry=self._tell)
+            with self._told():
+                retrying(self._read, on_retry=self._tell)
         except FatalError as error:
             self._give_up(error)
         except (DependencyError, OwnershipLost) as error:

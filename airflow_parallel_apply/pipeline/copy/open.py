@@ -7,6 +7,7 @@ pair without one go into the log, as its first transactions (`capture/copying.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
@@ -17,7 +18,7 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
     FirstCopy,
     RecopyProgress,
 )
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.log.copy_note import read_copy_note
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
@@ -30,6 +31,11 @@ COPIES: Final = Schemes(
     thing="copy",
     group="airflow_parallel_apply.copies",
     ours={pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
+)
+
+_INSTEAD: Final = (
+    "Leave the table out with an exclude pattern; or begin anew, with all tables: parallel-apply drop, an empty "
+    "target, a new log_url, start=copy."
 )
 
 
@@ -55,6 +61,19 @@ def recopy_tables(
 ) -> tuple[Recopied, ...]:
     """See `CopyConnector.recopy`. Errors: its own; `ConfigurationError` for a pair that nothing copies between."""
     return _connector(source, target).recopy(config, source, target, names, report=report)
+
+
+@contextmanager
+def told_instead_of_recopy(source: Endpoint, target: Endpoint) -> Iterator[None]:
+    """Around what a source may refuse: a hint that names `recopy` begins with what leads on where nothing copies tables
+    anew.
+    """
+    try:
+        yield
+    except FatalError as error:
+        if error.hint is not None and "recopy" in error.hint and goes_into_log(source, target):
+            error.hint = f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {error.hint}"
+        raise
 
 
 def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:
@@ -103,9 +122,8 @@ def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
         raise ConfigurationError(
             f"tables cannot be copied anew from {source.scheme}:// to {target.scheme}://",
             op="copy",
-            hint="Leave the table out with an exclude pattern; or begin anew, with all tables: parallel-apply drop, an "
-            "empty target, a new log_url, start=copy. A package may bring a copy of its own: an entry point "
-            f"{pair} in the group {COPIES.group}.",
+            hint=f"{_INSTEAD} A package may bring a copy of its own: an entry point {pair} in the group "
+            f"{COPIES.group}.",
         )
     return _opened(pair)
 

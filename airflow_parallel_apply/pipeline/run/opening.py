@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
+from airflow_parallel_apply.pipeline.copy.open import told_instead_of_recopy
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -86,6 +87,7 @@ def open_run(
             raise
         try:
             with (
+                told_instead_of_recopy(source, target),
                 closing(open_capture(source, config)) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):

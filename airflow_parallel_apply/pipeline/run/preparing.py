@@ -20,7 +20,12 @@ from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
-from airflow_parallel_apply.pipeline.copy.open import copy_findings, goes_into_log, open_first_copy
+from airflow_parallel_apply.pipeline.copy.open import (
+    copy_findings,
+    goes_into_log,
+    open_first_copy,
+    told_instead_of_recopy,
+)
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -83,7 +88,11 @@ class _Ends:
 
 @contextmanager
 def _both(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Iterator[_Ends]:
-    with closing(open_capture(source, config)) as reading, closing(open_session(target, config)) as writing:
+    with (
+        told_instead_of_recopy(source, target),
+        closing(open_capture(source, config)) as reading,
+        closing(open_session(target, config)) as writing,
+    ):
         yield _Ends(source=source, target=target, reading=reading, writing=writing)
 
 

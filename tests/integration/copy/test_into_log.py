@@ -16,11 +16,13 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.capture.values import IntoLog
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LeaseBusy, SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.run import opening, preparing
 from airflow_parallel_apply.pipeline.source.postgres import session
+from airflow_parallel_apply.router.plan import plan
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import ConnectAccess
 from airflow_parallel_apply.spark.stage import open_stage
@@ -146,6 +148,44 @@ def test_a_table_is_not_copied_anew_into_a_feed_and_what_to_do_instead_is_said(f
     assert "exclude pattern" in str(refused.value.hint)
     fed.having(tables=TablePatterns(exclude=("public.late",))).run()
     assert fed.having(tables=TablePatterns(exclude=("public.late",))).comparison().equal
+
+
+@gated
+def test_a_table_that_was_created_again_is_left_out_of_a_feed_and_not_taken_in_again_behind_its_former_rows(
+    fed: Rig,
+) -> None:
+    fed.write("DROP TABLE t", "CREATE TABLE t (id integer PRIMARY KEY, v text)", "INSERT INTO t VALUES (7, 'new')")
+    with pytest.raises(SourceError, match=r"recopy.*copies nothing to files.* Leave the table out with an exclude"):
+        fed.run()
+    without = fed.having(tables=TablePatterns(exclude=("public.t",)))
+    without.run()
+    assert without.comparison().equal
+    fed.write("DELETE FROM t")
+    with pytest.raises(ConfigurationError, match=r"followed once .* public\.t .*copies nothing to files"):
+        fed.run()
+    without.run()
+
+
+@gated
+def test_what_a_lane_finds_that_no_copy_ends_is_told_with_what_leads_on(
+    fed: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed.write("CREATE TABLE p (id integer PRIMARY KEY) PARTITION BY RANGE (id)")
+    fed.run()
+    for module in (preparing, opening):
+        monkeypatch.setattr(module, "FIRST_CAPTURE_CHANGES", 1)
+    fed.write(*(f"UPDATE t SET v = '{number}' WHERE id = 1" for number in range(5)))
+    fed.write(
+        "CREATE TABLE part PARTITION OF p DEFAULT",
+        "INSERT INTO p VALUES (1)",
+        "ALTER TABLE p DETACH PARTITION part",
+        "DROP TABLE part",
+    )
+    fed.capture("r")
+    plan(fed.config, fed.target)
+    opened = fed.open("r")
+    with pytest.raises(FatalError, match=r"a partition that is none any more.*copies nothing to files"):
+        fed.close(opened, fed.apply(opened))
 
 
 def test_copied_rows_come_with_the_run_whose_interval_has_the_snapshots_time(

@@ -43,7 +43,7 @@ from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObje
 from airflow_parallel_apply.pipeline.source.postgres.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
-from airflow_parallel_apply.pipeline.source.postgres.renaming import still_under, tell_renamed
+from airflow_parallel_apply.pipeline.source.postgres.renaming import followed_once, still_under, tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
 from airflow_parallel_apply.pipeline.source.postgres.shape import look_then, published
 from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
@@ -287,8 +287,7 @@ class Preparation:
                 sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.SQL(", ").join(table.own_rows for table in tables))
             )
             names = with_rows(connection, tables)
-            logged = {relation.oid for relation in log.relations}
-            left = [table.name for table in tables if table.oid in logged and table.name not in names]
+            left = [table.name for table in followed_once(log, tables) if table.name not in names]
             if left:
                 raise self._wrong(
                     f"has tables without rows, which this pipeline followed once and did not see since: {listed(left)}",

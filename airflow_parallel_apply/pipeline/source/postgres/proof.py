@@ -90,7 +90,7 @@ def prove(
     left: list[int] = []
     for table in known.values():
         found = now.tables.get(table.oid)
-        if found is not None and found.registered.membership is None and not _is_followed(found, config):
+        if _is_left(table, found, now, config):
             left.append(table.oid)
             continue
         if found is not None and table.oid in now.attached:
@@ -251,6 +251,15 @@ def _linked_as(table: RegisteredTable, now: RegisteredTable) -> RegisteredTable:
     links = {(part.oid, part.parent): part.link for part in now.partitions}
     parts = (replace(part, link=links.get((part.oid, part.parent), part.link)) for part in table.partitions)
     return replace(table, partitions=tuple(parts))
+
+
+def _is_left(table: RegisteredTable, found: ObservedTable | None, now: Observed, config: PipelineConfig) -> bool:
+    """True of a table that nothing publishes any more and that the patterns leave out. One that is gone is left once
+    another has its name, which who follows it then has to copy.
+    """
+    if found is None:
+        return table.name in now.by_name and not config.tables.matches(table.schema, table.table)
+    return found.registered.membership is None and not _is_followed(found, config)
 
 
 def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:

@@ -8,17 +8,19 @@ writes the publication's comment: only the publication's owner can, so that nobo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.model.finding import listed, table_options
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
+from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
@@ -45,6 +47,16 @@ def still_under(relations: Iterable[Relation], tables: Iterable[SourceTable], ta
         if other.oid != table.oid and other.is_published and logged.get(other.oid) == name:
             return other
     return None
+
+
+def followed_once(log: LogState, tables: Iterable[SourceTable]) -> Iterator[SourceTable]:
+    """Those of the tables that the log knows, and those that have the name of one which it knows and no longer follows:
+    the target may have its rows.
+    """
+    logged = {relation.oid: (relation.schema, relation.table) for relation in log.relations}
+    registered = () if log.registration is None else Registration.from_text(log.registration).tables
+    gone = {*logged.values()} - {logged[table.oid] for table in registered if table.oid in logged}
+    return (table for table in tables if table.oid in logged or (table.schema, table.table) in gone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
