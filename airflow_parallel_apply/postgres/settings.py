@@ -8,6 +8,7 @@ reads, in transactions of their own, so that a session which is not the same fro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -109,7 +110,10 @@ def _within_limits(run: Run, query: str, tries: int = _TRIES) -> Sequence[Sequen
     except psycopg.Error as error:
         state = error.diag.sqlstate
         if state == sqlstate.QUERY_CANCELED and tries > 1:
-            return _within_limits(run, query, tries - 1)
+            # Within a transaction nothing comes again: what ended it is the reason.
+            with suppress(psycopg.errors.InFailedSqlTransaction):
+                return _within_limits(run, query, tries - 1)
+            raise
         if state not in _OVER_LIMIT:
             raise
         raise SettingsLost(f"its session is over before it begins: {error}", hint=_LIMIT_HINT) from error

@@ -116,6 +116,17 @@ def test_a_limit_is_lifted_by_a_first_statement_that_is_over_it_or_told(
         assert limit in told.value.hint
 
 
+def test_a_statement_that_is_cancelled_within_a_transaction_is_told_as_such(source_dsn: str) -> None:
+    def run(query: str) -> list[tuple[Any, ...]]:
+        connection.execute("SELECT pg_sleep(60)")
+        return connection.execute(query).fetchall()
+
+    with psycopg.connect(source_dsn, autocommit=True) as connection, connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL statement_timeout = '50ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            settle(run, EXACT)
+
+
 def test_a_pooler_in_transaction_mode_is_told_from_a_server(source_server: PostgresServer, source_dsn: str) -> None:
     def shares(dsn: str) -> bool:
         with psycopg.connect(dsn, autocommit=True) as connection:

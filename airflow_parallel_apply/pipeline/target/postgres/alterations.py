@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.unfit import MissingTable
 from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
 
 UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
+_AS_THERE: Final = ", as by the statement that the source ran, in a session with the settings of that one (timezone)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
         names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
         hint = f"{begin}{recopying(relation, *names)}"
         if not fills.brings_rows(connection, relation):
-            how = "" if UNTOLD in alteration.what else ", as by the statement that the source ran"
+            how = "" if UNTOLD in alteration.what else _AS_THERE
             hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
             hint += "takes it as done."
     if users:

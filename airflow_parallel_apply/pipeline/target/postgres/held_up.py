@@ -24,7 +24,8 @@ def _finding(
     else:
         words = [application, state, None if seconds is None else f"for {seconds} s"]
         told = ", ".join(word for word in words if word)
-        held = f"session {holder} of role {role}" + (f" ({told})" if told else "")
+        # One that has ended meanwhile has none.
+        held = f"session {holder}" + (f" of role {role}" if role else "") + (f" ({told})" if told else "")
         note = f"SELECT pg_terminate_backend({holder}) ends it"
     return new_finding(
         Side.TARGET,
