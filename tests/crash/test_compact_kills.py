@@ -66,7 +66,7 @@ def fed(scene: Scene, ledger_dsn: str, tmp_path: Path) -> Scene:
     return scene
 
 
-@pytest.mark.parametrize("place", variants(KILLS, seldom=["before a file", "while files are removed"]))
+@pytest.mark.parametrize("place", variants(KILLS, seldom=["before a file", "behind a file", "while files are removed"]))
 def test_a_compaction_that_dies_is_made_whole_by_the_next(fed: Scene, place: str) -> None:
     name, when, is_made = KILLS[place]
     found = snapshots(FilesAddress.parse(fed.rig.target.url))

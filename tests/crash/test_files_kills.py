@@ -60,7 +60,9 @@ def require_exact(scene: Scene, lake: Path) -> None:
     assert all((lake / file.path).stat().st_size == file.bytes_ for file in files_of(lake))
 
 
-@pytest.mark.parametrize("place", variants(KILLS, seldom=["while data is written", "between commit and finish"]))
+@pytest.mark.parametrize(
+    "place", variants(KILLS, seldom=["while data is written", "data written", "between commit and finish"])
+)
 def test_a_lane_that_dies_leaves_every_change_once(written: Scene, tmp_path: Path, place: str) -> None:
     written.rig.capture("one")
     plan(written.rig.config, written.rig.target)

@@ -70,7 +70,7 @@ def test_runs_leave_who_owns_them_and_their_plan_in_the_ledger_and_positions_wit
     assert purge_log(written.rig.config.log_url, [written.rig.target]).needed_seqno == closed.stop_seqno
 
 
-@pytest.mark.parametrize("opened_again", [True, False])
+@pytest.mark.parametrize("opened_again", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_close_that_is_repeated_sees_that_its_target_was_set_back(written: Scene, *, opened_again: bool) -> None:
     rig = written.rig
     rig.capture("second")

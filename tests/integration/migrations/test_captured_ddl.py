@@ -108,7 +108,9 @@ def add_column(rig: Rig, setting: str, column: str) -> None:
     rig.write("ALTER TABLE t ALTER c DROP DEFAULT", "INSERT INTO t (id) VALUES (100)", "VACUUM FULL t")
 
 
-@pytest.mark.parametrize("case", variants(UNDER_SETTINGS, seldom=["a time zone", "names in quotes"]))
+@pytest.mark.parametrize(
+    "case", variants(UNDER_SETTINGS, seldom=["a time zone", "a style of dates", "names in quotes"])
+)
 def test_values_are_sent_as_they_are_whatever_the_settings_of_the_session_that_adds_them(rig: Rig, case: str) -> None:
     rig.both("CREATE DOMAIN other_domain AS text")
     add_column(rig, *UNDER_SETTINGS[case])

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.target.postgres.sent_paths import under_sen
 from airflow_parallel_apply.pipeline.target.steps import Statement
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
+from tests.support.variants import gated, variants
 
 STATEMENTS = {
     "a time zone": ("SET timezone = 'Asia/Tokyo'", "ALTER TABLE public.t ALTER a TYPE timestamptz", "2024-01-01 00:00"),
@@ -35,7 +35,7 @@ STATEMENTS = {
 }
 
 
-@pytest.mark.parametrize("case", STATEMENTS)
+@pytest.mark.parametrize("case", variants(STATEMENTS, seldom=["a style of dates", "bytes and digits"]))
 def test_what_a_statement_made_of_older_rows_under_the_session_s_settings_it_makes_at_the_target(
     rig: Rig, case: str
 ) -> None:

@@ -119,7 +119,7 @@ def test_a_take_under_another_routing_is_refused(rig: Rig) -> None:
         lane.close()
 
 
-@pytest.mark.parametrize(("run", "lanes"), [(2, 4), (4, 2)])
+@pytest.mark.parametrize(("run", "lanes"), [(2, 4), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_lanes_that_are_given_another_number_of_channels_than_their_run_work_as_it_was_opened(
     rig: Rig, run: int, lanes: int
 ) -> None:

@@ -51,9 +51,16 @@ def change(rig: Rig) -> None:
     )
 
 
-@pytest.mark.parametrize("channels", [1, 8])
-@pytest.mark.parametrize("consistency", Consistency)
-def test_a_feed_has_every_change_once(rig: Rig, lake: Path, channels: int, consistency: Consistency) -> None:
+@pytest.mark.parametrize(
+    ("consistency", "channels"),
+    [
+        (Consistency.CHANNEL, 8),
+        (Consistency.EPOCH, 1),
+        pytest.param(Consistency.CHANNEL, 1, marks=pytest.mark.long),
+        pytest.param(Consistency.EPOCH, 8, marks=pytest.mark.long),
+    ],
+)
+def test_a_feed_has_every_change_once(rig: Rig, lake: Path, consistency: Consistency, channels: int) -> None:
     rig = rig.having(channels=channels, consistency=consistency)
     rig.prepare()
     for _ in range(2):

@@ -52,7 +52,12 @@ def before_commit(rig: MariaDbRig, monkeypatch: pytest.MonkeyPatch) -> Callable[
             "DROP TRIGGER acts",
         ),
         ("ALTER TABLE t MODIFY f float", "is float here", "ALTER TABLE t MODIFY f double"),
-        ("ALTER TABLE t MODIFY at datetime", "is datetime here", "ALTER TABLE t MODIFY at datetime(6)"),
+        pytest.param(
+            "ALTER TABLE t MODIFY at datetime",
+            "is datetime here",
+            "ALTER TABLE t MODIFY at datetime(6)",
+            marks=pytest.mark.long,
+        ),
         ("ALTER TABLE t ENGINE = Aria", "t is Aria", "ALTER TABLE t ENGINE = InnoDB"),
         ("ALTER TABLE t ADD n int AS (id * 2)", "column n is computed by both sides", "ALTER TABLE t DROP n"),
     ],
