@@ -7,6 +7,7 @@ import pytest
 
 from airflow_parallel_apply.cli.compare_view import UnderWay
 from airflow_parallel_apply.pipeline.compare import Comparison, TableComparison, compare
+from airflow_parallel_apply.pipeline.compare.postgres.side import _LOOKING
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
@@ -97,6 +98,29 @@ def test_a_table_that_the_target_lacks_is_a_problem_of_that_table_only(sides: tu
     assert not gone.equal
     assert gone.problem == 'target: relation "public.gone" does not exist'
     assert gone.source_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"), [("ROLLBACK", "session "), ("PREPARE TRANSACTION 'left'", "transaction left")]
+)
+def test_a_table_that_somebody_keeps_locked_is_told_with_who_does(
+    sides: tuple[Endpoint, Endpoint], ends: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_LOOKING, "lock_timeout", "200ms")
+    for end in sides:
+        run(end, "CREATE TABLE t (id int PRIMARY KEY)")
+    with psycopg.connect(sides[0].url, autocommit=True) as connection:
+        connection.execute("BEGIN")
+        connection.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        if ends != "ROLLBACK":
+            connection.execute(ends)
+        try:
+            (table,) = compared(sides).tables
+        finally:
+            connection.execute("ROLLBACK" if ends == "ROLLBACK" else "ROLLBACK PREPARED 'left'")
+    assert "source: it is locked by" in str(table.problem)
+    assert told in str(table.problem)
+    assert compared(sides).equal
 
 
 def test_only_followed_tables_are_compared(sides: tuple[Endpoint, Endpoint]) -> None:

@@ -64,3 +64,15 @@ FROM (
 ) AS rows
 WHERE bucket = ANY ($2::bigint[])
 GROUP BY key, hash;
+
+-- name: holders
+-- A prepared transaction has no session, and is known by the lock on its own id.
+SELECT coalesce('the prepared transaction ' || p.gid, format('session %s of role %s', l.pid, b.usename))
+FROM pg_locks l
+LEFT JOIN pg_stat_activity b ON b.pid = l.pid
+LEFT JOIN pg_locks own ON l.pid IS NULL AND own.pid IS NULL AND own.virtualtransaction = l.virtualtransaction
+    AND own.locktype = 'transactionid'
+LEFT JOIN pg_prepared_xacts p ON p.transaction = own.transactionid
+WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND l.relation = to_regclass(format('%I.%I', $1::text, $2::text))
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY 1;

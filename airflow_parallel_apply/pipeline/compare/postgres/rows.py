@@ -27,11 +27,11 @@ class PostgresRows(PostgresSide):
     """See `ComparedRows`."""
 
     def tables(self) -> list[SourceTable]:
-        with self.refusing():
+        with self._errors():
             return [replace(table, values=self._types(table)) for table in super().tables()]
 
     def batches(self, table: SourceTable) -> Iterator[pa.RecordBatch]:
-        with self.refusing():
+        with self.refusing(table):
             types = self._types(table)
             columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
             query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, self.rows_of(table))

@@ -22,7 +22,7 @@ from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, Sett
 from airflow_parallel_apply.postgres.statements import statements
 
 _CANCEL_SECONDS: Final = 5.0
-_LOOKING: Final = {"search_path": "", "default_transaction_read_only": "on"}
+_LOOKING: Final = {"search_path": "", "default_transaction_read_only": "on", "lock_timeout": "30s"}
 
 
 class PostgresSide:
@@ -45,7 +45,7 @@ class PostgresSide:
         return replace(table, columns=[*table.columns, *(name for name in table.generated if name in here)])
 
     def checksum(self, table: SourceTable) -> tuple[int, int]:
-        with self.refusing():
+        with self.refusing(table):
             ((count, total),) = self._ask("checksum", table)
         return count, int(total)
 
@@ -69,10 +69,12 @@ class PostgresSide:
         return sql.SQL("ONLY {}" if own else "{}").format(sql.Identifier(table.schema, table.table))
 
     @contextmanager
-    def refusing(self) -> Iterator[None]:
+    def refusing(self, table: SourceTable) -> Iterator[None]:
         """Around the reading of a table. Errors: also `TableRefused`."""
         try:
             yield
+        except psycopg.errors.LockNotAvailable as error:
+            raise TableRefused(f"it is locked by {self._holders(table)}") from error
         except psycopg.Error as error:
             if error.sqlstate is not None and error.sqlstate[:2] == sqlstate.ACCESS_CLASS:
                 raise TableRefused(error.diag.message_primary) from error
@@ -84,6 +86,11 @@ class PostgresSide:
             yield
         except psycopg.Error as error:
             raise self._translated(error) from error
+
+    def _holders(self, table: SourceTable) -> str:
+        """Those that let nobody read the table: of one whose partition is locked, none is found."""
+        cursor = psycopg.RawCursor(self.connection).execute(_statement("holders"), [table.schema, table.table])
+        return ", ".join(holder for (holder,) in cursor) or "somebody"
 
     def _translated(self, error: psycopg.Error) -> ParallelApplyError:
         return translate(error, op="compare", server=self.name)
