@@ -30,7 +30,10 @@ _COMMAND: Final = re.compile(
 )
 _SWITCH: Final = "SELECT pg_switch_wal()"
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip(?: and until=([0-9A-F]+/[0-9A-F]+))?")
-_SKIPS: Final = re.compile(r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips this statement alone")
+_SKIPS: Final = re.compile(
+    r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips (?:this statement alone|what its transaction "
+    r"sent, so do the same with the rest of that before: (?P<rest>.*?)\.(?: |$))"
+)
 _TIMES_REFUSED: Final = 3
 """How often a command may say what else is to be done first."""
 _MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
@@ -289,6 +292,9 @@ class Follower:
         return "ddl=skip, for what was done by hand"
 
     def _skipped(self, found: re.Match[str]) -> str:
+        if rest := found.groupdict().get("rest"):
+            sent = re.split(r"; (?=SET LOCAL|ALTER|CREATE|DROP|COMMENT|TRUNCATE)", rest)
+            self._execute(Side.TARGET, [one for one in sent if one not in self._by_hand])
         self.done.append(found.group(0))
         given = self._player.rig.config.ddl
         self._player.vouch(self.done)

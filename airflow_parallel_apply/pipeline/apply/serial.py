@@ -152,11 +152,16 @@ def _steps(
                 continue
             case Operation.MESSAGE:
                 end = ends[found.seqno]
-                yield Statement(text=found.values[1], end_offset=end, shown_end=show_offset(end))
+                beside = tuple(one.values[1] for one in breaks if _is_sent_beside(found, one))
+                yield Statement(text=found.values[1], beside=beside, end_offset=end, shown_end=show_offset(end))
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)
     yield from _rows(unit, log, stage, at, last, staging=staging)
+
+
+def _is_sent_beside(one: Break, other: Break) -> bool:
+    return other.is_ddl and other.seqno == one.seqno and other.fragno != one.fragno
 
 
 def _ends(unit: Unit, log: RowReader) -> dict[int, Offset]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -14,6 +14,9 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
+
+_SHOWN_LETTERS: Final = 200
+"""So much of another statement's text is in a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +40,21 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """Run DDL text. `end_offset`: where the transaction that sent it ends; `shown_end`: that in the source's form."""
+    """Run DDL text. `beside`: the other texts of its transaction; `end_offset`: where that ends; `shown_end`: the same
+    in the source's form.
+    """
 
     text: str
+    beside: tuple[str, ...] = ()
     end_offset: Offset = 0
     shown_end: str = ""
 
     @property
     def skipping(self) -> str:
-        """See `skipping`."""
-        return skipping(self.shown_end)
+        """See `skipping`: such a run passes over all that the transaction sent."""
+        rest = "; ".join(text[:_SHOWN_LETTERS] for text in self.beside)
+        more = f"what its transaction sent, so do the same with the rest of that before: {rest}"
+        return f"{skipping(self.shown_end)}, which skips {more if self.beside else 'this statement alone'}"
 
     @property
     def gives_other_values(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import GATED, gated, variants
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, c numeric(6,2))"
@@ -272,3 +272,22 @@ def test_a_key_that_moves_to_a_column_that_takes_its_name_is_followed_or_its_hin
     assert ddl is DdlPolicy.APPLY or followed[-1] == 'CREATE UNIQUE INDEX ON "public"."swapped" ("id")'
     rig.run()
     assert rig.comparison().equal
+
+
+def test_a_run_that_skips_a_refused_statement_skips_the_rest_of_its_transaction_which_is_told(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE TABLE s (id integer PRIMARY KEY, v text, u text)")
+    rig.run()
+    rig.write("INSERT INTO s VALUES (1, 'v', 'u')")
+    rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ADD d integer")
+    swap = ("ALTER TABLE s RENAME v TO x", "ALTER TABLE s RENAME u TO v", "ALTER TABLE s RENAME x TO u")
+    sent = (swap[0], "ALTER TABLE t ADD d integer", *swap[1:])
+    rows = ("INSERT INTO t (id, d) VALUES (200, 2)", "INSERT INTO s (id, v, u) VALUES (2, 'v', 'u')")
+    rig.transaction(*(one for text in sent for one in (text, rig.ddl(text))), *rows)
+    with pytest.raises(FatalError, match=r"already exists.*so do the same with the rest of that before: ") as told:
+        rig.run()
+    execute(rig.target_dsn, *re.findall(r"ALTER TABLE s RENAME \w TO \w", str(told.value)))
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
+    assert_equal(rig)

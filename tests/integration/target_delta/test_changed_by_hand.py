@@ -112,3 +112,29 @@ def test_rows_of_which_nothing_tells_what_they_have_since_are_refused(rig: Rig) 
         rig.run()
     with pytest.raises(FatalError, match="nothing tells what they have in v since"):
         skip_as_the_hint_says(rig, told.value)
+
+
+def test_a_refusal_tells_what_else_the_transaction_changed_which_a_run_that_skips_it_takes_as_done(
+    rig: Rig, tmp_path: Path
+) -> None:
+    rig.write("CREATE TABLE s (id integer PRIMARY KEY, v text, u text)")
+    rig.run()
+    rig.write("INSERT INTO s VALUES (1, 'v', 'u')")
+    rig.run()
+    rig.transaction(
+        "ALTER TABLE t DROP v",
+        "INSERT INTO t VALUES (4)",
+        "ALTER TABLE s RENAME v TO x",
+        "ALTER TABLE s RENAME u TO v",
+        "ALTER TABLE s RENAME x TO u",
+        "INSERT INTO s (id, v, u) VALUES (2, 'v', 'u')",
+    )
+    with pytest.raises(FatalError, match=r"so first do that: public.s: .*v is u now, u is v now") as told:
+        rig.run()
+    for name, columns in (("t", ["id"]), ("s", ["id", "u", "v"])):
+        table = DeltaTable(f"{tmp_path}/lake/public/{name}")
+        rows = table.to_pyarrow_table().select(range(len(columns))).rename_columns(columns)
+        write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
+    assert rig.comparison().equal

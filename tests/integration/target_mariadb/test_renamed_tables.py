@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.rig import skip_as_the_hint_says
@@ -86,5 +87,23 @@ def test_a_table_that_was_renamed_too_far_gets_its_names_in_turn(renamed: MariaD
         with pytest.raises(FatalError, match=pair) as told:
             renamed.rig.run()
         at_target(renamed, str(told.value))
+    renamed.rig.run()
+    assert renamed.rig.comparison().equal
+
+
+def test_a_refusal_tells_what_else_the_transaction_changed_which_a_run_that_skips_it_takes_as_done(
+    renamed: MariaDbRig,
+) -> None:
+    add = [f"ALTER TABLE {name} ADD u varchar(20)" for name in "ab"]
+    renamed.make(add, add)
+    renamed.rig.write("INSERT INTO a VALUES (3, 'v', 'u')", "INSERT INTO b VALUES (3, 'v', 'u')")
+    renamed.rig.having(ddl=DdlPolicy.SKIP).run()
+    pairs = ("v TO x", "u TO v", "x TO u")
+    swap = [f"ALTER TABLE {name} RENAME COLUMN {pair}" for name in "ab" for pair in pairs]
+    renamed.rig.transaction(*swap, *(f"INSERT INTO {name} (id, v, u) VALUES (4, 'v', 'u')" for name in "ab"))
+    with pytest.raises(FatalError, match=r"table public.a\].*so first do that: public.b: the table's def") as told:
+        renamed.rig.run()
+    renamed.server.run(";".join(swap), database="test")
+    skip_as_the_hint_says(renamed.rig, told.value)
     renamed.rig.run()
     assert renamed.rig.comparison().equal

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.relations import Relations
+from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 
@@ -21,6 +22,14 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
     """
     changes: list[TableChange] = []
     waiting: list[StagedTable] = []
+
+    def is_followed(step: Redefine | Statement) -> bool:
+        """True if columns are to be added."""
+        if isinstance(step, Redefine):
+            return require_followable(step, relations(step.older_id), relations(step.newer_id))
+        require_redundant(step)
+        return False
+
     for number, step in enumerate(under_skipped(steps, relations)):
         if isinstance(step, Merge):
             waiting += step.staged.tables
@@ -32,9 +41,9 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
                 changes += [TableChange(effect=Effect.TRUNCATE, relation_id=one) for one in step.relation_ids]
             case Replay():
                 changes += _replays(step, unit, staging, number)
-            case Redefine(older_id=older, newer_id=newer):
-                if require_followable(step, relations(older), relations(newer)):
-                    changes.append(TableChange(effect=Effect.ADD_COLUMNS, relation_id=newer))
+            case Redefine():
+                if with_those_beside(is_followed, step, steps[number + 1 :]):
+                    changes.append(TableChange(effect=Effect.ADD_COLUMNS, relation_id=step.newer_id))
             case Statement():
                 require_redundant(step)
     return (*changes, *_merges(waiting))

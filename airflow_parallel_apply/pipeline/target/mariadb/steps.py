@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, assert_never
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -27,6 +28,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
+from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
 _RENAMED: Final = (
@@ -37,7 +39,8 @@ _RENAMED: Final = (
 
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
     """Errors: `PlanError` for what this target cannot do; as `hold_table`, `merge_parts`, `Replayer.run`."""
-    for step in under_skipped(steps, relations):
+    require = partial(_require_done, session, relations)
+    for number, step in enumerate(under_skipped(steps, relations)):
         match step:
             case Merge(staged):
                 merge_parts(session, [_part(session, relations, table) for table in staged.tables])
@@ -48,12 +51,9 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
             case Replay(rows):
                 Replayer(session, relations).run(rows())
             case Redefine():
-                _require_followed(session, relations, step)
+                with_those_beside(require, step, steps[number + 1 :])
             case Statement():
-                raise PlanError(
-                    f"the target runs no DDL text: {' '.join(step.text.split())[:200]}",
-                    hint=f"Run it there by hand, in the server's own words, and {step.skipping}.",
-                )
+                require(step)
             case _:
                 assert_never(step)
 
@@ -62,6 +62,16 @@ def _part(session: Session, relations: Relations, staged: StagedTable) -> Part:
     table = hold_table(session, relations, staged.relation_id)
     require_shape(session, staged.staging, table)
     return Part(table=table, staged=staged)
+
+
+def _require_done(session: Session, relations: Relations, step: Redefine | Statement) -> None:
+    if isinstance(step, Redefine):
+        _require_followed(session, relations, step)
+    else:
+        raise PlanError(
+            f"the target runs no DDL text: {' '.join(step.text.split())[:200]}",
+            hint=f"Run it there by hand, in the server's own words, and {step.skipping}.",
+        )
 
 
 def _require_followed(session: Session, relations: Relations, step: Redefine) -> None:

@@ -13,10 +13,10 @@ from airflow_parallel_apply.pipeline.target.postgres import fills
 from airflow_parallel_apply.pipeline.target.postgres.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.lacking_types import lacking_hint, lacks_type
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.table_names import existing
 from airflow_parallel_apply.pipeline.target.postgres.unfit import MissingTable
 from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 
 UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
 _AS_THERE: Final = ", as by the statement that the source ran, in a session with the settings of that one (timezone)"

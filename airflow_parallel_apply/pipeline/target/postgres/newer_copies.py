@@ -39,8 +39,8 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
             op="ddl",
             pipeline=session.pipeline,
             table=touched[0],
-            hint="Do at the target by hand what the statement is to do there beside that, if anything; then run once "
-            f"with ddl=skip and until={statement.shown_end}, which skips this statement alone.",
+            hint="Do at the target by hand what the statement is to do there beside that, if anything; then "
+            f"{statement.skipping}.",
         )
 
 

@@ -16,7 +16,6 @@ from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import find_columns
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.postgres.table_names import (
     Name,
     existing,
@@ -25,6 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.table_names import (
     renaming_statements,
 )
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import was_told
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 from airflow_parallel_apply.postgres.filled import filled
 
 

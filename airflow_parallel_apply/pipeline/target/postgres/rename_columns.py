@@ -15,8 +15,8 @@ from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.alterations import freeing
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 
 _ASIDE: Final = "parallel_apply_renaming_{}"
 

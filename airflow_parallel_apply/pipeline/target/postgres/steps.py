@@ -26,12 +26,12 @@ from airflow_parallel_apply.pipeline.target.postgres.required_columns import ADD
 from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_written, under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.skipping import bound
 from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
+from airflow_parallel_apply.pipeline.target.skipping import bound
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -253,18 +253,17 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
             f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",
             hint="Run it on both sides by hand while the pipeline is stopped, and send no such message.",
         )
-    shown_skip = f"run once with ddl=skip and until={step.shown_end}, which skips this statement alone"
     is_placed = error.diag.constraint_name is None and error.diag.source_function in _LOOKS_AT_PARTITIONS
     if error.sqlstate == sqlstate.CHECK_VIOLATION and is_placed:
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint="Rows of the target lie in another partition, which a partition there is for: the target need not be "
-            f"partitioned as the source is. So {shown_skip}.",
+            f"partitioned as the source is. So {step.skipping}.",
         )
     if error.sqlstate in _CONSTRAINTS and error.diag.source_function in _LOOKS_AT_ROWS:
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
-            hint=f"Where the table was copied anew, its rows are of a later moment. So {shown_skip}. Else somebody "
+            hint=f"Where the table was copied anew, its rows are of a later moment. So {step.skipping}. Else somebody "
             "else changed them: `parallel-apply compare` shows which; fix them, then run again.",
         )
     found = translate(error, op="ddl")
@@ -273,6 +272,6 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint=f"{hint or _READY} Where it has what the statement makes already, or not what it removes, as behind a "
-            f"table that was copied anew, {shown_skip}.",
+            f"table that was copied anew, {step.skipping}.",
         )
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
-from airflow_parallel_apply.pipeline.target.postgres.skipping import SKIPPING
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 
 
 def recopying(relation: Relation, *others: str) -> str:
