@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation
-from airflow_parallel_apply.pipeline.target.steps import Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
 
 _LETTERS: Final = 200
 
@@ -43,8 +45,10 @@ def truncate_rows(step: Truncate) -> pa.RecordBatch:
     )
 
 
-def require_unaltered(steps: Iterable[Step]) -> None:
-    """Raise `PlanError` for DDL text by which rows that are there may have got other values: no change says so."""
+def require_unaltered(steps: Iterable[Step], relations: Callable[[int], Relation]) -> None:
+    """Raise `PlanError` where rows that are there may have got values that no change says: by DDL text, or in a column
+    of which nothing tells what older rows have.
+    """
     for step in steps:
         if isinstance(step, Statement) and step.gives_other_values:
             raise PlanError(
@@ -55,3 +59,21 @@ def require_unaltered(steps: Iterable[Step]) -> None:
                 "followed is another, since there was no USING and the texts stay, or the table is not followed: "
                 f"{step.skipping}.",
             )
+        if isinstance(step, Redefine) and not (step.ddl is DdlPolicy.SKIP or step.is_emptied):
+            _require_told(step, relations(step.older_id), relations(step.newer_id))
+
+
+def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
+    found = compare_definitions(older, newer)
+    added = [change.new for change in found.changes if change.old is None]
+    unknown = (*(one for one in added if one is not None and one.fill is None), *found.uncertain, *found.unclear)
+    names = [column.name for column in newer.columns if column in unknown]
+    if names:
+        raise PlanError(
+            f"nothing tells what older rows of {newer.name} have in {', '.join(names)} since, and a feed of changes "
+            "learns nothing of it",
+            op="apply",
+            table=newer.name,
+            column=names[0],
+            hint=f"Update these rows at the source, so that they are sent, and {step.skipping}.",
+        )

@@ -70,7 +70,7 @@ def feed_changes_of(
     """The steps of a unit as one append to each definition of a table; rows to replay, and truncates, are staged.
     Errors: `PlanError` for a step that no feed can follow; `TargetError`.
     """
-    require_unaltered(steps)
+    require_unaltered(steps, relations)
     tables: list[StagedTable] = []
     times: CommitTimes | None = None
     for number, step in enumerate(steps):

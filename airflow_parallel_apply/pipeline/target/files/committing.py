@@ -22,7 +22,7 @@ class UnitFiles:
 
     def __init__(self, address: FilesAddress, relations: Relations, unit: Unit, steps: Sequence[Step]) -> None:
         """Errors: those of `FeedWriter`; `PlanError` for a step that no files can follow."""
-        require_unaltered(steps)
+        require_unaltered(steps, relations)
         self._unit = unit
         self.merged = [step.staged for step in steps if isinstance(step, Merge)]
         self._writer: FeedWriter | None = None
