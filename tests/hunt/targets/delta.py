@@ -28,6 +28,8 @@ class HuntedDelta:
 
     def __init__(self, directory: Path) -> None:
         self._directory = KeptDirectory(directory / "lake")
+        self._dropped: dict[tuple[str, str], pa.DataType] = {}
+        """The types of columns that were dropped by hand, which may come again."""
 
     @property
     def path(self) -> Path:
@@ -63,7 +65,10 @@ class HuntedDelta:
             if not DeltaTable.is_deltatable(uri):
                 continue
             before = DeltaTable(uri).to_pyarrow_table()
-            after = _altered(before, one)
+            if one.action == "drop" and one.column in before.column_names:
+                self._dropped[uri, one.column] = before.schema.field(one.column).type
+            type_ = _TYPES.get(one.type_name) or self._dropped.get((uri, one.column))
+            after = _altered(before, one, type_)
             if after is not None:
                 write_deltalake(uri, after, mode="overwrite", schema_mode="overwrite")
                 done.append(str(one))
@@ -86,13 +91,13 @@ class HuntedDelta:
     def close(self) -> None: ...
 
 
-def _altered(table: pa.Table, one: Alteration) -> pa.Table | None:
-    """None where it is so already."""
+def _altered(table: pa.Table, one: Alteration, type_: pa.DataType | None) -> pa.Table | None:
+    """None where it is so already. `type_`: that of a column to add, where it is known."""
     names = table.column_names
     match one.action:
-        case "add" if one.column not in names and one.type_name in _TYPES:
+        case "add" if one.column not in names and type_ is not None:
             values = pa.array([int(one.default)] * len(table)) if one.default else pa.nulls(len(table))
-            return table.append_column(one.column, values.cast(_TYPES[one.type_name]))
+            return table.append_column(one.column, values.cast(type_))
         case "drop" if one.column in names:
             return table.drop_columns([one.column])
         case "rename" if one.column in names and one.new_name not in names:

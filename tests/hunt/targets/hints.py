@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.model.finding import Side
 from tests.hunt.by_hand import is_by_hand, repeated
 from tests.hunt.hints import Follower
-from tests.hunt.targets.alterations import alterations
+from tests.hunt.targets.alterations import Alteration, alterations
 from tests.hunt.targets.protocol import HuntedTarget
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _NO_COPY: Final = "tables cannot be copied anew"
 """Says recopy into such a target, and in its own hint: begin anew."""
+_PATH: Final = re.compile(r"\b(\w+)\.(\w+)")
 _TABLE: Final = re.compile(r"\btable (\w+\.\w+)")
 
 
@@ -72,9 +73,11 @@ class FollowerElsewhere(Follower):
         """All that the source's tables went through since the last green run, in the target's words."""
         if not is_by_hand(hint):
             return ""
-        statements = repeated(self._player.past[self._changed :], str(error))
+        told = str(error)
+        statements = repeated(self._player.past[self._changed :], told)
         self._changed = len(self._player.past)
-        return self._hunted.alter(self._player.rig, list(alterations(statements)))
+        made = [one for altered in alterations(statements) for one in _of_those_told(altered, told)]
+        return self._hunted.alter(self._player.rig, made)
 
     def _anew(self, error: Exception, hint: str) -> str:
         if not re.search(r"(?i)anew: |start (it |the pipeline )?anew|parallel-apply drop|start it anew", hint):
@@ -93,3 +96,10 @@ class FollowerElsewhere(Follower):
         player.configure({"start": Start.COPY})
         player.make_tables(may_refuse=())
         return f"started anew: {dropped}"
+
+
+def _of_those_told(altered: Alteration, told: str) -> list[Alteration]:
+    """An alteration of a table that is told, and of those that inherit from it and are told, too, or alone."""
+    named = {name for schema, name in _PATH.findall(told) if schema == altered.schema}
+    tables = sorted(name for name in named if name == altered.table or name == f"{altered.table}_child")
+    return [replace(altered, table=name) for name in tables or [altered.table]]
