@@ -1,32 +1,109 @@
--- name: note
--- A table that is there stays the one, whatever has its name by now, unless that has it as its partition.
-INSERT INTO {schema}.applied_table AS known (pipeline, source_oid, target)
-SELECT %(pipeline)s, w.source_oid, c.oid::regclass
-FROM unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[]) AS w (source_oid, schema, name)
+-- name: here
+-- The server and the database; an oid goes behind it.
+SELECT system_identifier || '/' || d.oid || '/'
+FROM pg_catalog.pg_control_system(), pg_catalog.pg_database d
+WHERE d.datname = current_database()
+
+-- name: unknown
+-- Tables that are not the noted ones, or whose columns are not noted, where they are.
+SELECT w.ordinal - 1
+FROM unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[])
+    WITH ORDINALITY AS w (source_oid, schema, name, ordinal)
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
-LEFT JOIN {schema}.applied_table before ON before.pipeline = %(pipeline)s AND before.source_oid = w.source_oid
-WHERE before.target IS DISTINCT FROM c.oid
-ON CONFLICT (pipeline, source_oid) DO UPDATE SET target = excluded.target
+CROSS JOIN ({here}) AS here (text)
+LEFT JOIN {schema}.applied_table known ON known.pipeline = %(pipeline)s AND known.source_oid = w.source_oid
+WHERE known.place IS DISTINCT FROM here.text || c.oid;
+
+-- name: note
+-- A table that is there stays the one, whatever has its name by now, unless that has it as its partition. A column of it
+-- stays the one, too. One that is computed here has no values to lose.
+INSERT INTO {schema}.applied_table AS known (pipeline, source_oid, target, place, columns)
+SELECT %(pipeline)s, w.source_oid, c.oid::regclass, here.text || c.oid, coalesce(named.columns, '{{}}')
+FROM unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[])
+    WITH ORDINALITY AS w (source_oid, schema, name, ordinal)
+JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
+CROSS JOIN ({here}) AS here (text)
+CROSS JOIN LATERAL (
+    SELECT jsonb_object_agg(k.number, a.attnum) AS columns
+    FROM unnest(%(column_tables)s::bigint[], %(numbers)s::bigint[], %(columns)s::text[]) AS k (ordinal, number, name)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = k.name AND a.attgenerated = ''
+    WHERE k.ordinal = w.ordinal
+) named
+ON CONFLICT (pipeline, source_oid) DO UPDATE SET target = excluded.target, place = excluded.place, columns = CASE
+    WHEN known.place = excluded.place AND NOT %(is_certain)s THEN excluded.columns || known.columns
+    ELSE excluded.columns
+END
 WHERE %(is_certain)s
+    OR known.target = excluded.target
     OR NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = known.target)
     OR excluded.target IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(known.target));
 
--- name: named_otherwise
--- Those of the noted tables that are there, and whose names are others than these, which no table has that they are
--- partitions of.
-SELECT w.source_oid, n.nspname::text, c.relname::text
-FROM unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[]) AS w (source_oid, schema, name)
-JOIN {schema}.applied_table known ON known.pipeline = %(pipeline)s AND known.source_oid = w.source_oid
+-- name: forget_dropped
+-- The columns that this transaction has dropped.
+UPDATE {schema}.applied_table AS known
+SET columns = coalesce((
+    SELECT jsonb_object_agg(k.key, k.value)
+    FROM jsonb_each(known.columns) AS k
+    WHERE NOT gone.attnums ? (k.value #>> '{{}}')
+), '{{}}')
+FROM (
+    SELECT a.attrelid, jsonb_agg(a.attnum::text) AS attnums
+    FROM {schema}.applied_table t
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = t.target
+    WHERE t.pipeline = %(pipeline)s AND a.attisdropped AND age(a.xmin) <= 0
+    GROUP BY a.attrelid
+) gone
+WHERE known.pipeline = %(pipeline)s AND gone.attrelid = known.target;
+
+-- name: present
+-- The noted columns of a table that is there by its name: the source's number, and the name by now; NULL: it is gone.
+SELECT k.key::integer, CASE WHEN NOT a.attisdropped THEN a.attname::text END
+FROM {schema}.applied_table known
 JOIN pg_catalog.pg_class c ON c.oid = known.target
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE (n.nspname, c.relname) <> (w.schema, w.name) AND NOT EXISTS (
+CROSS JOIN LATERAL jsonb_each(known.columns) AS k
+JOIN pg_catalog.pg_attribute a ON a.attrelid = known.target AND a.attnum = k.value::integer
+WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
+    AND (n.nspname, c.relname) = (%(schema)s, %(table)s);
+
+-- name: differing
+-- Of the noted tables that are there: those whose names are others than these, which no table has that they are
+-- partitions of; and the columns that have other names than these, with NULL for one that is gone while another column
+-- has its name.
+WITH wanted AS MATERIALIZED (
+    SELECT w.ordinal, w.schema, w.name, known.target, known.columns, n.nspname, c.relname
+    FROM unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[])
+        WITH ORDINALITY AS w (source_oid, schema, name, ordinal)
+    JOIN {schema}.applied_table known ON known.pipeline = %(pipeline)s AND known.source_oid = w.source_oid
+    JOIN pg_catalog.pg_class c ON c.oid = known.target
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+)
+SELECT ordinal - 1, nspname::text, relname::text, NULL, NULL
+FROM wanted
+WHERE (nspname, relname) <> (schema, name) AND NOT EXISTS (
     SELECT
-    FROM pg_catalog.pg_partition_ancestors(known.target) AS above
+    FROM pg_catalog.pg_partition_ancestors(target) AS above
     JOIN pg_catalog.pg_class a ON a.oid = above.relid
     JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace
-    WHERE (an.nspname, a.relname) = (w.schema, w.name)
-);
+    WHERE (an.nspname, a.relname) = (schema, name)
+)
+UNION ALL
+SELECT ordinal - 1, nspname::text, relname::text, k.name, a.name
+FROM unnest(%(column_tables)s::bigint[], %(numbers)s::bigint[], %(columns)s::text[]) AS k (ordinal, number, name)
+JOIN wanted USING (ordinal)
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN NOT attisdropped THEN attname::text END AS name
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = wanted.target AND attnum = (wanted.columns ->> k.number::text)::integer
+    OFFSET 0
+) a
+WHERE (nspname, relname) = (schema, wanted.name) AND a.name IS DISTINCT FROM k.name AND (a.name IS NOT NULL OR EXISTS (
+    SELECT
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = wanted.target AND attname = k.name AND attgenerated = ''
+));
 
 -- name: named
 SELECT n.nspname::text, c.relname::text

@@ -69,7 +69,7 @@ class StraightTables:
 
     def may_take(self, connection: Connection, table: TargetTable) -> bool:
         """See `Applying.takes`."""
-        if table.is_guarded(as_replica=True):
+        if table.is_guarded(as_replica=True) or table.lost_columns:
             return False
         columns = [table.columns[column.name] for column in table.relation.columns if column.name in table.columns]
         if any(column.generated for column in columns) or inexact_columns(table) or narrow_columns(table):

@@ -1,5 +1,6 @@
-"""Refuses rows of columns that took each other's names at the target before their rows came: they would get each
-other's values.
+"""Refuses rows of columns that are not theirs at the target any more, as far as the columns' numbers there, where these
+are not known their types, show it: columns that took each other's names before their rows came would get each other's
+values; one that was made in the place of another has lost the values of older rows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.redefine import is_followed
+from airflow_parallel_apply.pipeline.target.postgres.renamed_columns import lost_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
@@ -16,15 +18,26 @@ from airflow_parallel_apply.pipeline.target.redefinition import compare_definiti
 
 
 def require_own_columns(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> None:
-    """Require tables that do not show a later definition in which names of columns belong to others. Errors:
-    `PlanError`; psycopg's own.
+    """Require tables that do not show a later definition in which names of columns belong to others, and have lost no
+    column that the last definition has. Errors: `PlanError`, `TargetError`; psycopg's own.
     """
     for table in tables:
         older = table.relation
+        if table.lost_columns:
+            _require_dropped(session, older, table.lost_columns)
         if any(table.columns[column.name].type_sql != column.type_name for column in older.columns):
             for newer in session.definitions():
                 if _passes_names_on(older, newer) and is_followed(connection, session, older, newer):
                     raise _ahead(newer)
+
+
+def _require_dropped(session: Session, relation: Relation, names: Sequence[str]) -> None:
+    """Require columns that a later definition does not have, so that nobody asks for their values."""
+    last = [one for one in session.definitions() if one.oid == relation.oid][-1:]
+    kept = {column.number for one in last for column in one.columns}
+    lost = [column.name for column in relation.columns if column.name in names and column.number in kept]
+    if lost:
+        raise lost_columns(relation, lost, schema=session.schema, pipeline=session.pipeline)
 
 
 def _passes_names_on(older: Relation, newer: Relation) -> bool:

@@ -59,8 +59,7 @@ def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, sche
     if found is None:
         return command
     heir, column = found["heir"], found["column"] or found["replaced"]
-    values = {"heir": heir, "column": column}
-    owner = connection.execute(statement("inherited", "owner_of_column", schema=schema), values).fetchone()
+    owner = owner_of_column(connection, heir, column, schema=schema)
     if owner is None:
         return command
     named = command.replace(f"ALTER TABLE {heir} ", f"ALTER TABLE {quoted(*owner)} ")
@@ -69,6 +68,17 @@ def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, sche
     copied = table_options([".".join(found[part].replace('""', '"') for part in ("schema", "table"))])
     emptied = table_options([".".join(one) for one in (owner, *heirs(connection, *owner))])
     return named.replace(f"recopy {copied}", f"recopy {emptied}")
+
+
+def owner_of_column(
+    connection: psycopg.Connection[Any], heir: str, column: str, *, schema: str
+) -> tuple[str, str] | None:
+    """Schema and name of the uppermost table that one has a column from, if it has; both are given quoted. Errors:
+    psycopg's own.
+    """
+    values = {"heir": heir, "column": column}
+    owner = connection.execute(statement("inherited", "owner_of_column", schema=schema), values).fetchone()
+    return None if owner is None else (str(owner[0]), str(owner[1]))
 
 
 def heirs(

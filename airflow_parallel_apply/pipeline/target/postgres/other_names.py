@@ -15,7 +15,8 @@ import psycopg
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
-from airflow_parallel_apply.pipeline.target.postgres.table_names import existing, giving_back, giving_name
+from airflow_parallel_apply.pipeline.target.postgres.renamed_columns import RenamedColumns
+from airflow_parallel_apply.pipeline.target.postgres.table_names import Name, existing, giving_back, giving_name
 from airflow_parallel_apply.pipeline.target.postgres.unfit import MissingTable, RenamedTable, creation
 
 Definitions = Callable[[], Sequence[Relation]]
@@ -29,14 +30,17 @@ def name_other_name(
     cause: BaseException | None,
     definitions: Definitions,
 ) -> None:
-    """Give an error of a table that is missing the way on, after the rollback, where the log has the table by other
-    names, too. Errors: psycopg's own.
+    """Give an error of a table that is missing, or of columns that have other names, the way on, after the rollback,
+    where the log has them by other names, too. Errors: psycopg's own.
     """
     relation = _missing(error, cause, definitions)
     if relation is None or relation.oid is None:
         return
     logged = definitions()
     own = [one for one in logged if one.oid == relation.oid]
+    if isinstance(error, RenamedColumns):
+        error.say(is_within=_is_within(own, relation, None, error.seqno))
+        return
     name = relation.schema, relation.table
     names = [*dict.fromkeys((one.schema, one.table) for one in reversed(own) if one.name != relation.name)]
     if not names:
@@ -73,7 +77,7 @@ def name_other_name(
 
 def _missing(error: ParallelApplyError, cause: BaseException | None, definitions: Definitions) -> Relation | None:
     """The definition of what is missing."""
-    if isinstance(error, MissingTable | RenamedTable):
+    if isinstance(error, MissingTable | RenamedTable | RenamedColumns):
         return error.relation
     if not isinstance(cause, psycopg.errors.UndefinedTable):
         return None
@@ -83,10 +87,10 @@ def _missing(error: ParallelApplyError, cause: BaseException | None, definitions
     return next((one for one in definitions() if found[1] in (one.name, one.table)), None)
 
 
-def _is_within(own: Sequence[Relation], relation: Relation, found: tuple[str, str], seqno: int | None) -> bool:
-    """True if rows that came by this seqno have the other name already."""
+def _is_within(own: Sequence[Relation], relation: Relation, found: Name | None, seqno: int | None) -> bool:
+    """True if rows that came by this seqno have the other name already, or, without one, another definition."""
     return any(
-        (one.schema, one.table) == found
+        found in (None, (one.schema, one.table))
         and one.relation_id > relation.relation_id
         and (one.first_seqno or 0) <= (NO_SEQNO if seqno is None else seqno)
         for one in own

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres import fills
 from airflow_parallel_apply.pipeline.target.postgres.alterations import UNTOLD, Alteration, freed, left
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables, present_columns
 from airflow_parallel_apply.pipeline.target.postgres.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.fit import is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns, FoundColumn, find_columns
@@ -25,7 +26,12 @@ from airflow_parallel_apply.pipeline.target.postgres.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.lacking_types import lacks_type
 from airflow_parallel_apply.pipeline.target.postgres.new_keys import index_new_key
 from airflow_parallel_apply.pipeline.target.postgres.rename import rename
-from airflow_parallel_apply.pipeline.target.postgres.rename_columns import left_by_computed, rename_columns
+from airflow_parallel_apply.pipeline.target.postgres.rename_columns import (
+    is_exchange_left,
+    left_by_computed,
+    left_of_present,
+    rename_columns,
+)
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.untold import unclear, untold
@@ -54,9 +60,10 @@ def follow(
     is_emptied: bool = False,
     end_offset: Offset | None = None,
 ) -> None:
-    """Under SKIP, what cannot be told from what was done by hand is taken for it. `is_first`: no row under the newer
-    definition was applied yet, so that a new column holds in all rows what older ones have in it. `is_emptied`: the
-    table is emptied next, so that nothing needs to be known of its rows. `end_offset`: as in `Redefine`.
+    """Under SKIP, what cannot be told from what was done by hand is taken for it; an exchange of columns whose numbers
+    are known can. `is_first`: no row under the newer definition was applied yet, so that a new column holds in all rows
+    what older ones have in it. `is_emptied`: the table is emptied next, so that nothing needs to be known of its rows.
+    `end_offset`: as in `Redefine`.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
@@ -75,11 +82,13 @@ def follow(
         raise unclear(new, found.uncertain)
     # Columns that a message or a person made.
     there = [change.new for change in found.changes if change.old is None and change.new is not None]
-    changes = tuple(left_by_computed(found.changes, new, columns))
-    if not is_there or not _shows(changes, new, columns, is_trusted=ddl is DdlPolicy.SKIP):
+    present = present_columns(connection, session, new)
+    changes = tuple(left_by_computed(left_of_present(found.changes, present), new, columns))
+    is_trusted = ddl is DdlPolicy.SKIP and not is_exchange_left(changes, present)
+    if not is_there or not _shows(changes, new, columns, is_trusted=is_trusted):
         types = {name: column.type_name for name, column in columns.items()}
         owners = {name: column.owner for name, column in columns.items() if column.owner is not None}
-        changes = rename_columns(connection, new, changes, types, owners, ddl=ddl)
+        changes = rename_columns(connection, new, changes, types, owners, present, ddl=ddl)
         columns = find_columns(connection, session, new)
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:
@@ -99,6 +108,7 @@ def follow(
             _alter(connection, new, alteration, ddl)
     if ddl is DdlPolicy.APPLY:
         index_new_key(connection, session, old, new)
+    note_tables(connection, session, [new])
 
 
 def is_followed(connection: Connection, session: Session, old: Relation, new: Relation) -> bool:
@@ -111,7 +121,8 @@ def is_followed(connection: Connection, session: Session, old: Relation, new: Re
         return False
     if old.name != new.name and find_tables(connection, [old], schema=session.schema) != (None,):
         return False
-    return _shows(tuple(left_by_computed(found.changes, new, columns)), new, columns, is_trusted=False)
+    changes = left_of_present(found.changes, present_columns(connection, session, new))
+    return _shows(tuple(left_by_computed(changes, new, columns)), new, columns, is_trusted=False)
 
 
 def uncomputed_since(connection: Connection, session: Session, old: Relation, new: Relation) -> tuple[str, ...]:

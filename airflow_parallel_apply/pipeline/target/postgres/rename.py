@@ -50,7 +50,7 @@ def rename(
         return True
     old, new = [before for before, _ in renaming.pairs], [after for _, after in renaming.pairs]
     if end_offset is not None and newer_copies(connection, session, end_offset).keys() & {".".join(one) for one in old}:
-        note_tables(connection, session, [newer], is_certain=True)
+        note_tables(connection, session, [_without_columns(newer)], is_certain=True)
         return bool(existing(connection, [(newer.schema, newer.table)]))
     left, taken = set(old) - set(new), set(new) - set(old)
     there = existing(connection, {*old, *new})
@@ -73,7 +73,7 @@ def rename(
     is_either = {*old, *new} <= there and not is_exchange and _have_rows(connection, renaming) == [False, False]
     is_vouched = ddl is DdlPolicy.SKIP and {*new} <= there and not (is_exchange and is_undone)
     if is_vouched or is_either:
-        note_tables(connection, session, [newer], is_certain=True)
+        note_tables(connection, session, [_without_columns(newer)], is_certain=True)
         return True
     is_possible = {*old} <= there and not taken & there
     if ddl is not DdlPolicy.APPLY or not is_possible or (is_exchange and not renaming.is_certain and is_done is None):
@@ -82,6 +82,11 @@ def rename(
     for statement in renaming_statements(renaming):
         connection.execute(statement)
     return True
+
+
+def _without_columns(relation: Relation) -> Relation:
+    """Those are followed behind the name."""
+    return replace(relation, columns=())
 
 
 def _is_exchanged(connection: Connection, session: Session, older: Relation, newer: Relation) -> bool | None:

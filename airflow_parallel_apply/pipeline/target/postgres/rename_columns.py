@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from psycopg import sql
 
@@ -14,11 +13,10 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.alterations import freeing
 from airflow_parallel_apply.pipeline.target.postgres.found_columns import Columns
+from airflow_parallel_apply.pipeline.target.postgres.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
 from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
-
-_ASIDE: Final = "parallel_apply_renaming_{}"
 
 
 def rename_columns(
@@ -27,26 +25,29 @@ def rename_columns(
     changes: Sequence[ColumnChange],
     types: Mapping[str, str],
     owners: Mapping[str, tuple[str, str]],
+    present: Mapping[int, str | None],
     *,
     ddl: DdlPolicy,
 ) -> tuple[ColumnChange, ...]:
     """Rename the columns of which one takes another's former name; return the changes that are left. `types`: the types
-    of the target's columns, by name. `owners`: the tables that some are inherited from.
+    of the target's columns, by name. `owners`: the tables that some are inherited from. `present`: see
+    `present_columns`; what it shows to be done is not among the changes.
 
     In a chain the first name and the last one show whether it was done. Names that only changed hands show it by their
-    types alone. Errors: `PlanError`.
+    numbers, and where these are not known by their types alone. Errors: `PlanError`.
     """
     left = list(changes)
     for chain in _chains(changes):
         olds = [change.old.name for change in chain if change.old is not None]
         news = [change.new.name for change in chain if change.new is not None]
-        is_exchange = set(olds) == set(news)
-        if not (_is_exchanged(chain, types, ddl) if is_exchange else olds[0] not in types and news[-1] in types):
-            is_certain = not is_exchange and news[-1] not in types and set(olds) <= set(types)
+        is_exchange, is_left = set(olds) == set(news), is_exchange_left(chain, present)
+        is_done = not is_left and _is_exchanged(chain, types, ddl)
+        if not (is_done if is_exchange else olds[0] not in types and news[-1] in types):
+            is_certain = is_left or (not is_exchange and news[-1] not in types and set(olds) <= set(types))
             owner = next((owners[name] for name in olds if name in owners), None)
             table = sql.Identifier(*(owner or (relation.schema, relation.table)))
             names = list(zip(olds, news, strict=True))
-            statements = [*freeing(connection, relation), *_statements(table, names)]
+            statements = [*freeing(connection, relation), *renaming(table, names, types)]
             if not is_certain or owner is not None or ddl is not DdlPolicy.APPLY:
                 raise _left(connection, relation, names, statements, is_certain=is_certain)
             for statement in statements:
@@ -57,7 +58,35 @@ def rename_columns(
     return tuple(left)
 
 
-def left_by_computed(changes: Sequence[ColumnChange], relation: Relation, columns: Columns) -> Iterator[ColumnChange]:
+def left_of_present(changes: Iterable[ColumnChange], present: Mapping[int, str | None]) -> Iterator[ColumnChange]:
+    """The changes, from the names that the target's columns have by now, as far as these are known, without those that
+    are done.
+    """
+    for change in changes:
+        number = None if change.old is None else change.old.number
+        if change.old is None or number is None or number not in present:
+            yield change
+            continue
+        name = present[number]
+        if change.new is None:
+            if name is not None:
+                yield replace(change, old=replace(change.old, name=name))
+        elif name is None:
+            yield change
+        elif (name, change.old.type_name) != (change.new.name, change.new.type_name):
+            yield replace(change, old=replace(change.old, name=name))
+
+
+def is_exchange_left(changes: Sequence[ColumnChange], present: Mapping[int, str | None]) -> bool:
+    """True if columns are among these that are known to have each other's names still."""
+    return any(
+        {one.old.name for one in chain if one.old} == {one.new.name for one in chain if one.new}
+        and all(one.old is not None and present.get(one.old.number or 0) == one.old.name for one in chain)
+        for chain in _chains(changes)
+    )
+
+
+def left_by_computed(changes: Iterable[ColumnChange], relation: Relation, columns: Columns) -> Iterator[ColumnChange]:
     """The changes, without those that a computed column shows to be done: one that has the name which a plain column
     gave up, at the source as at the target.
     """
@@ -88,15 +117,6 @@ def _is_exchanged(chain: Sequence[ColumnChange], types: Mapping[str, str], ddl: 
     after = {one.new.name: one.new.type_name for one in chain if one.new is not None}
     is_as_after = all(types.get(name) == type_name for name, type_name in after.items())
     return is_as_after and (before != after or ddl is DdlPolicy.SKIP)
-
-
-def _statements(table: sql.Identifier, names: Sequence[tuple[str, str]]) -> list[sql.Composed]:
-    aside = [(old, _ASIDE.format(number)) for number, (old, _) in enumerate(names)]
-    back = [(free, new) for (_, free), (_, new) in zip(aside, names, strict=True)]
-    return [
-        sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(table, sql.Identifier(old), sql.Identifier(new))
-        for old, new in (*aside, *back)
-    ]
 
 
 def _left(

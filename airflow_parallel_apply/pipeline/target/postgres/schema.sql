@@ -299,3 +299,8 @@ CREATE TABLE {schema}.applied_table (
     target regclass NOT NULL,
     PRIMARY KEY (pipeline, source_oid)
 );
+
+-- name: upgrade_16
+-- By the numbers of the source's columns, those that the table has for them. They are its own as long as it is in `place`
+-- (server, database, oid): a dump counts them anew. NULL where they are not known.
+ALTER TABLE {schema}.applied_table ADD COLUMN place text, ADD COLUMN columns jsonb NOT NULL DEFAULT '{{}}';

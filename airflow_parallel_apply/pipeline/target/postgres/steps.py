@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import forget_dropped, hold_applied, note_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
@@ -121,6 +121,7 @@ class Steps:
                         leaving_newer_copies(self._connection, self._session, step),
                     ):
                         _run_statement(self._connection, step)
+                    forget_dropped(self._connection, self._session)
                     if reinserting.as_replica:
                         # Unless the text has changed that.
                         be_replica(self._connection, self._session)
@@ -151,7 +152,9 @@ class Steps:
         """
         old, new = self._relations(step.older_id), self._relations(step.newer_id)
         former = (self._relations(one.older_id) for one in redefined if one.newer_id <= step.newer_id)
-        is_back = any(one.oid == new.oid and _looks(one) == _looks(new) for one in former)
+        is_back = any(
+            one.oid == new.oid and _looks(one) == _looks(new) and not _is_exchange(one, new) for one in former
+        )
         return not is_back and is_followed(self._connection, self._session, old, new)
 
     def _redefine(self, step: Redefine) -> None:
@@ -191,6 +194,12 @@ def _looks(relation: Relation) -> tuple[str, set[tuple[str, str]]]:
     return relation.name, {(column.name, column.type_name) for column in relation.columns}
 
 
+def _is_exchange(older: Relation, newer: Relation) -> bool:
+    """True if the same columns have each other's names, which their numbers show."""
+    before, after = ({column.number: column.name for column in one.columns} for one in (older, newer))
+    return None not in before and before.keys() == after.keys() and before != after
+
+
 def _renamed_columns(old: Relation, new: Relation) -> dict[tuple[str, str, str], str]:
     changes = compare_definitions(old, new).changes
     pairs = [(one.old.name, one.new.name) for one in changes if one.old is not None and one.new is not None]
@@ -209,7 +218,7 @@ def _truncate(
     connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation], beside: SideWrites
 ) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
-    tables = hold_applied(connection, relations, schema=session.schema, pipeline=session.pipeline)
+    tables = hold_applied(connection, relations, schema=session.schema, pipeline=session.pipeline, are_emptied=True)
     oids = [table.oid for table in tables]
     cursor = connection.cursor(row_factory=dict_row)
     for key in cursor.execute(session.sql("tables", "references"), {"oids": oids}):
@@ -231,6 +240,8 @@ def _truncate(
         # Sequences may have another owner, and nobody follows them.
         connection.execute(truncate)
     beside.require_none(truncated=tables)
+    # No column has another one's values now, whatever it was.
+    note_tables(connection, session, relations, is_certain=True)
 
 
 def _run_statement(connection: Connection, step: Statement) -> None:

@@ -46,6 +46,8 @@ class TargetTable:
     """It, or a partition of it, has triggers or rules that act even in a replica's transactions."""
     references_act_as_replica: bool
     """Foreign keys that refer to it, and change the rows that do, act even in a replica's transactions."""
+    lost_columns: tuple[str, ...] = ()
+    """Those of the relation whose values are gone with other columns that had their names. See `describe_applied`."""
 
     def is_guarded(self, *, as_replica: bool) -> bool:
         """True if triggers or rules act on the rows that are applied: they may change them."""

@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.model.position import Position, low_waterma
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables, settled_names
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_unknown, settled
 from airflow_parallel_apply.pipeline.target.postgres.branches import (
     branch_findings,
     prepared_branches,
@@ -160,7 +160,7 @@ class PostgresTarget:
     def note_tables(self) -> None:
         with self._session.transaction("note tables") as connection:
             applied_seqno = low_watermark(read_positions(connection, self._session))
-            note_tables(connection, self._session, settled_names(self._relations.definitions(), applied_seqno))
+            note_unknown(connection, self._session, settled(self._relations.definitions(), applied_seqno))
 
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
