@@ -74,23 +74,24 @@ def pass_over(
     copied: Sequence[tuple[Relation, Recopied]],
     *,
     further: Sequence[tuple[int | None, Recopied]],
-    register: Callable[[str | None], str],
+    register: Callable[[str | None, Sequence[Relation]], str],
     require: Callable[[Sequence[Relation]], None],
     after_seqno: int,
 ) -> None:
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
     meanwhile, which need no owner.
 
-    `further`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the log's;
-    `require` raises for definitions that the log has and that are in the way. Errors: `SourceChanged` where a table was
-    redefined since; `LogError`.
+    `further`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the log's
+    and of its last definitions; `require` raises for definitions that the log has and that are in the way. Errors:
+    `SourceChanged` where a table was redefined since; `LogError`.
     """
     tries = 0
     while True:
         writer = open_writer(log_url)
         captured_offset = writer.state().captured_offset
-        require(writer.latest_relations())
-        writer.register(register(writer.state().registration), 0)
+        known = writer.latest_relations()
+        require(known)
+        writer.register(register(writer.state().registration, known), 0)
         for relation, copy in copied:
             latest = writer.latest_relation(relation.schema, relation.table)
             if captured_offset > copy.offset and latest is not None and not latest.is_as(relation):

@@ -54,6 +54,22 @@ def test_changes_under_a_former_name_are_passed_over(rig: Rig, ddl: DdlPolicy, i
     assert comparison.equal, comparison
 
 
+def test_what_is_left_of_a_table_that_gave_its_name_away_is_not_its_namesakes(rig: Rig) -> None:
+    rig = rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.*_old",)))
+    rig.write("ALTER TABLE a RENAME TO a_old", "INSERT INTO a_old VALUES ('second')", "CREATE TABLE a (v text)")
+    rig.write("INSERT INTO a VALUES ('first of another')")
+    with pytest.raises(ConfigurationError, match=r'DROP TABLE ONLY "public"."a_old"'):
+        rig.run()
+    rig.write("ALTER PUBLICATION parallel_apply_p DROP TABLE ONLY a_old", "INSERT INTO a_old VALUES ('third')")
+    with pytest.raises(ConfigurationError, match=r"new tables with rows(?s:.*)recopy .*--table public\.a"):
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "a")], report=lambda _: None)
+    rig.write("INSERT INTO a VALUES ('second of another')")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 @gated
 def test_tables_that_exchanged_their_names_are_copied_together(rig: Rig) -> None:
     rig.both("CREATE TABLE b (v text)")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import psycopg
 
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.postgres.registration import Partition, RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.truncations import watch_name
@@ -105,17 +106,24 @@ def observe_now(session: Session, publication: str, known: Sequence[RegisteredTa
 
 
 def registered_anew(
-    connection: psycopg.Connection[Any], publication: str, text: str | None, oids: Iterable[int]
+    connection: psycopg.Connection[Any],
+    publication: str,
+    text: str | None,
+    oids: Iterable[int],
+    known: Iterable[Relation],
 ) -> str:
     """The registration for a log once these tables were copied as this session sees them. `text`: its present
-    registration. Errors: psycopg's own.
+    registration. `known`: the log's last definition of each table. Errors: psycopg's own.
     """
     now = observe(connection, publication)
     if text is None:
         return now.registration().to_text()
     wanted = {*oids}
-    copied = (table for table in now.registered() if table.oid in wanted)
-    return Registration.from_text(text).having(*copied).to_text()
+    copied = [table for table in now.registered() if table.oid in wanted]
+    names = {table.name for table in copied}
+    # Of one that is not followed any more the target has no table of its own from here on.
+    former = {relation.oid for relation in known if relation.oid is not None and relation.name in names}
+    return Registration.from_text(text).having(*copied, instead_of=former - now.tables.keys()).to_text()
 
 
 def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition]) -> frozenset[int]:

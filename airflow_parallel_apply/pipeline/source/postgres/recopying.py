@@ -60,16 +60,17 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesThen:
     """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
-    makes of a log's registration the one in which they are as they are then. `names`: of all followed tables there, by
-    oid. `parts`: the partitions of all these, as oid, schema and name, by the oid of the table. What was sent under a
-    partition's own name, since it was a table of its own or the publication was altered, is in the table's copy too.
+    makes of a log's registration and last definitions the one in which they are as they are then. `names`: of all
+    followed tables there, by oid. `parts`: the partitions of all these, as oid, schema and name, by the oid of the
+    table. What was sent under a partition's own name, since it was a table of its own or the publication was altered,
+    is in the table's copy too.
     """
 
     lsn: int
     snapshot: str
     tables: tuple[SourceTable, ...]
     relations: tuple[Relation, ...]
-    register: Callable[[str | None], str]
+    register: Callable[[str | None, Sequence[Relation]], str]
     names: Mapping[int, str]
     parts: Mapping[int, Sequence[tuple[int, str, str]]]
 
@@ -172,9 +173,11 @@ class Recopying:
                         parts=self._parts(connection, [*names]),
                     )
 
-    def _registered(self, connection: psycopg.Connection[Any], oids: Sequence[int], text: str | None) -> str:
+    def _registered(
+        self, connection: psycopg.Connection[Any], oids: Sequence[int], text: str | None, known: Sequence[Relation]
+    ) -> str:
         """Behind the copy's moment, so that a source that went back to before it lacks the mark."""
-        registered = registered_anew(connection, self._publication, text, oids)
+        registered = registered_anew(connection, self._publication, text, oids, known)
         self._mine.slot.mark()
         return registered
 

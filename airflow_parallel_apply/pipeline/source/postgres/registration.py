@@ -11,7 +11,7 @@ What an ALTER TABLE makes of a table's values is not sent either: see `rewrites.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -166,16 +166,18 @@ class Registration:
         is_near = tables == self.tables and now - known < _HORIZON_STEP
         return replace(self, tables=tables, horizon=known if is_near else max(known, now), ahead=None)
 
-    def having(self, *tables: RegisteredTable) -> Registration:
-        """With these tables as they are given, instead of what was registered of them, and of others of their names.
-        From where on they count is their copies' matter.
+    def having(self, *tables: RegisteredTable, instead_of: Collection[int] = ()) -> Registration:
+        """With these tables as they are given, instead of what was registered of them, and of others of their names,
+        or of these oids: of those nothing counts any more. From where on the tables count is their copies' matter.
         """
         given, names = {table.oid for table in tables}, {table.name for table in tables}
-        kept = (table for table in self.tables if table.oid not in given and table.name not in names)
+        replaced = {*given, *instead_of}
+        kept = (table for table in self.tables if table.oid not in replaced and table.name not in names)
         return replace(
             self,
             tables=tuple(sorted((*kept, *tables), key=lambda table: table.oid)),
             since=tuple(one for one in self.since if one[0] not in given),
+            left=tuple(one for one in self.left if one[0] not in instead_of),
         )
 
     def to_text(self) -> str:
