@@ -32,8 +32,13 @@ _SWITCH: Final = "SELECT pg_switch_wal()"
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip(?: and until=([0-9A-F]+/[0-9A-F]+))?")
 _SKIPS: Final = re.compile(
     r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips (?:this statement alone|what its transaction "
-    r"sent, so do the same with the rest of that before: (?P<rest>.*?)\.(?: |$))"
+    r"sent)"
 )
+_SENT: Final = re.compile(
+    r"what (?:its|the) transaction sent, so (?:do the same with the rest of that|run that at the target) before: "
+    r"(?P<texts>.*?)\.(?: |$)"
+)
+"""DDL that a run with ddl=skip passes over besides."""
 _TIMES_REFUSED: Final = 3
 """How often a command may say what else is to be done first."""
 _MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
@@ -58,10 +63,11 @@ class Follower:
         self._by_hand: set[str] = set()
         self.done: list[str] = []
         self._told: list[str] = []
+        self._last = ""
 
     def follow(self, error: Exception) -> str:
         """Do what is said; in which way. Errors: `Caught`, where nothing is said that can be done."""
-        told = str(error)
+        self._last = told = str(error)
         hint = told.partition("Hint:")[2]
         stem = re.sub(r"generation \d+|seqno \d+", "", told)
         times = self._told.count(stem)
@@ -70,6 +76,7 @@ class Follower:
             raise Caught("hints lead nowhere", told)
         if not times:
             hint = hint.partition(_OTHERWISE)[0]
+            hint = re.sub(f"Such a run skips {_SENT.pattern}", "", hint)
         if not times and _AS_IT_IS in hint and (how := self._made_first(told)):
             return how
         known = _TAKEN_AS_DONE.search(hint.partition(_VOUCHED_FOR)[0])
@@ -292,8 +299,8 @@ class Follower:
         return "ddl=skip, for what was done by hand"
 
     def _skipped(self, found: re.Match[str]) -> str:
-        if rest := found.groupdict().get("rest"):
-            sent = re.split(r"; (?=SET LOCAL|ALTER|CREATE|DROP|COMMENT|TRUNCATE)", rest)
+        if beside := _SENT.search(self._last):
+            sent = re.split(r"; (?=SET LOCAL|ALTER|CREATE|DROP|COMMENT|TRUNCATE)", beside["texts"])
             self._execute(Side.TARGET, [one for one in sent if one not in self._by_hand])
         self.done.append(found.group(0))
         given = self._player.rig.config.ddl

@@ -10,20 +10,22 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.pipeline.errors import FatalError, PlanError
-from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step
+from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, shown
 
 SKIPPING: Final = "run once with ddl=skip"
 """The way in which hints about a definition say it."""
 _Followed = TypeVar("_Followed")
 
 
-def bound(error: PlanError, shown_end: str, others: Sequence[FatalError]) -> None:
+def bound(error: PlanError, shown_end: str, others: Sequence[FatalError], sent: Sequence[str]) -> None:
     """Say in the error's hint where such a run ends, `shown_end`, and what is to be done before it. `others`: what the
-    same transaction's other definitions are refused for.
+    same transaction's other definitions are refused for; `sent`: the DDL texts that it sent.
     """
     if error.hint is None or SKIPPING not in error.hint:
         return
     _tell(error, others)
+    if sent:
+        error.hint += f" Such a run skips what the transaction sent, so run that at the target before: {shown(sent)}."
     if shown_end:
         error.hint = error.hint.replace(SKIPPING, f"{SKIPPING} and until={shown_end}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -52,8 +52,7 @@ class Statement:
     @property
     def skipping(self) -> str:
         """See `skipping`: such a run passes over all that the transaction sent."""
-        rest = "; ".join(text[:_SHOWN_LETTERS] for text in self.beside)
-        more = f"what its transaction sent, so do the same with the rest of that before: {rest}"
+        more = f"what its transaction sent, so do the same with the rest of that before: {shown(self.beside)}"
         return f"{skipping(self.shown_end)}, which skips {more if self.beside else 'this statement alone'}"
 
     @property
@@ -95,6 +94,11 @@ class Redefine:
 
 
 Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
+
+
+def shown(texts: Iterable[str]) -> str:
+    """DDL texts as a hint has them, which is no place for long ones."""
+    return "; ".join(text[:_SHOWN_LETTERS] for text in texts)
 
 
 def skipping(shown_end: str) -> str:

@@ -291,3 +291,25 @@ def test_a_run_that_skips_a_refused_statement_skips_the_rest_of_its_transaction_
     skip_as_the_hint_says(rig, told.value)
     rig.run()
     assert_equal(rig)
+
+
+def test_a_run_that_takes_a_definition_as_done_skips_what_its_transaction_sent_which_is_told(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE TABLE s (id integer PRIMARY KEY, v text)")
+    rig.run()
+    rig.write("INSERT INTO s VALUES (1, 'v')")
+    rig.run()
+    sent, unsent = (
+        "ALTER TABLE s ALTER v TYPE text USING upper(v)",
+        "ALTER TABLE t ADD n uuid DEFAULT gen_random_uuid()",
+    )
+    rig.transaction(sent, rig.ddl(sent), unsent, "INSERT INTO t (id) VALUES (200)", "INSERT INTO s VALUES (2, 'w')")
+    with pytest.raises(FatalError, match=r"older rows hold.*so run that at the target before: ") as told:
+        rig.run()
+    assert f"; {sent}. " in str(told.value)
+    execute(rig.target_dsn, "ALTER TABLE t ADD n uuid", sent)
+    for number, value in rig.rows("SELECT id, n FROM t WHERE id < 200", side="source"):
+        execute(rig.target_dsn, f"UPDATE t SET n = '{value}' WHERE id = {number}")
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
+    assert_equal(rig)

@@ -132,7 +132,8 @@ class Steps:
                     try:
                         self._redefine(step)
                     except PlanError as error:
-                        bound(error, step.shown_end, [*self._refused_beside(step, rows[place:])])
+                        others = [*self._refused_beside(step, rows[place:])]
+                        bound(error, step.shown_end, others, sent=_sent_beside(step, rows))
                         raise
                 case Replay(rows_of):
                     replayer.run(rows_of())
@@ -187,6 +188,11 @@ class Steps:
         if self._has_merge_settings:
             self._connection.execute(self._session.sql("merge", "default_settings"))
             self._has_merge_settings = False
+
+
+def _sent_beside(step: Redefine, steps: Sequence[Step]) -> list[str]:
+    """The DDL texts that a definition's transaction sent."""
+    return [one.text for one in steps if isinstance(one, Statement) and one.end_offset == step.end_offset]
 
 
 def _looks(relation: Relation) -> tuple[str, set[tuple[str, str]]]:
