@@ -173,7 +173,8 @@ def test_a_sent_statement_may_give_a_column_another_place(rig: Rig) -> None:
     assert_equal(rig)
 
 
-def test_a_restored_target_counts_its_columns_anew(rig: Rig) -> None:
+@pytest.mark.parametrize("ahead", [("ALTER TABLE t RENAME TO u",), pytest.param((), marks=GATED)])
+def test_a_restored_target_counts_its_columns_anew(rig: Rig, ahead: tuple[str, ...]) -> None:
     rig.both("ALTER TABLE t DROP a", "ALTER TABLE t ADD c text")
     rig.write("INSERT INTO t VALUES (6, 'b6', 'c6')")
     followed(rig)
@@ -186,6 +187,15 @@ def test_a_restored_target_counts_its_columns_anew(rig: Rig) -> None:
         "ALTER TABLE dump RENAME TO t",
         "UPDATE parallel_apply.applied_table SET target = 't'::regclass",
     )
-    rig.write("INSERT INTO t VALUES (7, 'b7', 'c7')")
+    rig.write("INSERT INTO t VALUES (7, 'b7', 'c7')", *ahead)
+    rig.having(ddl=DdlPolicy.APPLY).run()
+    assert_equal(rig)
+
+
+def test_a_column_that_was_put_aside_at_the_target_stays_when_the_source_drops_it(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    execute(rig.target_dsn, "ALTER TABLE t RENAME a TO a_of_before")
+    rig.write("ALTER TABLE t DROP a", "INSERT INTO t VALUES (6, 'b6')")
     rig.run()
     assert_equal(rig)
+    assert rig.rows("SELECT a_of_before FROM t WHERE id = 2") == [("a2",)]

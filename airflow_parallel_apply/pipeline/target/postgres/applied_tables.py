@@ -55,7 +55,10 @@ def note_tables(
 
 
 def note_unknown(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
-    """As `note_tables`, of those tables only of which nothing is noted where they are. Errors: psycopg's own."""
+    """As `note_tables`, of those tables only of which nothing is noted where they are; what is noted of columns from
+    where a table is not any more is forgotten. Errors: psycopg's own.
+    """
+    connection.execute(_sql(session, "forget_moved"), {"pipeline": session.pipeline})
     known = [relation for relation in relations if relation.oid is not None]
     if known:
         found = connection.execute(_sql(session, "unknown"), {"pipeline": session.pipeline, **_values(known)})

@@ -4,6 +4,11 @@ SELECT system_identifier || '/' || d.oid || '/'
 FROM pg_catalog.pg_control_system(), pg_catalog.pg_database d
 WHERE d.datname = current_database()
 
+-- name: forget_moved
+-- The columns of tables that are not where theirs were noted: they may have other numbers there.
+UPDATE {schema}.applied_table SET columns = '{{}}', place = NULL
+WHERE pipeline = %(pipeline)s AND columns <> '{{}}' AND place IS DISTINCT FROM ({here}) || target::oid;
+
 -- name: unknown
 -- Tables that are not the noted ones, or whose columns are not noted, where they are.
 SELECT w.ordinal - 1

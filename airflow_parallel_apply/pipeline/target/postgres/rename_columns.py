@@ -58,10 +58,11 @@ def rename_columns(
     return tuple(left)
 
 
-def left_of_present(changes: Iterable[ColumnChange], present: Mapping[int, str | None]) -> Iterator[ColumnChange]:
+def left_of_present(changes: Sequence[ColumnChange], present: Mapping[int, str | None]) -> Iterator[ColumnChange]:
     """The changes, from the names that the target's columns have by now, as far as these are known, without those that
-    are done.
+    are done. A dropped column that somebody put aside there stays, unless it has a name that another one is to have.
     """
+    news = {change.new.name for change in changes if change.new is not None}
     for change in changes:
         number = None if change.old is None else change.old.number
         if change.old is None or number is None or number not in present:
@@ -69,7 +70,7 @@ def left_of_present(changes: Iterable[ColumnChange], present: Mapping[int, str |
             continue
         name = present[number]
         if change.new is None:
-            if name is not None:
+            if name is not None and name in {change.old.name, *news}:
                 yield replace(change, old=replace(change.old, name=name))
         elif name is None:
             yield change
