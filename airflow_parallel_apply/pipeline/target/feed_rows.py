@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
+from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
 
 _LETTERS: Final = 200
@@ -45,22 +46,34 @@ def truncate_rows(step: Truncate) -> pa.RecordBatch:
     )
 
 
-def require_unaltered(steps: Iterable[Step], relations: Callable[[int], Relation]) -> None:
+def require_unaltered(steps: Sequence[Step], relations: Callable[[int], Relation]) -> None:
     """Raise `PlanError` where rows that are there may have got values that no change says: by DDL text, or in a column
     of which nothing tells what older rows have.
     """
-    for step in steps:
-        if isinstance(step, Statement) and step.gives_other_values:
-            raise PlanError(
-                "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
-                f"learns nothing: {step.text[:_LETTERS]}",
-                op="apply",
-                hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value that is "
-                "followed is another, since there was no USING and the texts stay, or the table is not followed: "
-                f"{step.skipping}.",
-            )
-        if isinstance(step, Redefine) and not (step.ddl is DdlPolicy.SKIP or step.is_emptied):
+
+    def require(step: Redefine | Statement) -> None:
+        if isinstance(step, Statement):
+            _require_same_values(step)
+        elif not (step.ddl is DdlPolicy.SKIP or step.is_emptied):
             _require_told(step, relations(step.older_id), relations(step.newer_id))
+
+    for number, step in enumerate(steps, start=1):
+        if isinstance(step, Redefine):
+            with_those_beside(require, step, steps[number:])
+        elif isinstance(step, Statement):
+            require(step)
+
+
+def _require_same_values(step: Statement) -> None:
+    if step.gives_other_values:
+        raise PlanError(
+            "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
+            f"learns nothing: {step.text[:_LETTERS]}",
+            op="apply",
+            hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value that is "
+            "followed is another, since there was no USING and the texts stay, or the table is not followed: "
+            f"{step.skipping}.",
+        )
 
 
 def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
@@ -75,5 +88,6 @@ def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
             op="apply",
             table=newer.name,
             column=names[0],
-            hint=f"Update these rows at the source, so that they are sent, and {step.skipping}.",
+            hint="Update these rows at the source, as far as they are still there, so that they are sent, and "
+            f"{step.skipping}.",
         )

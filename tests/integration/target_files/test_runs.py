@@ -128,6 +128,26 @@ def test_a_column_of_which_nothing_tells_what_older_rows_have_stops_a_feed_until
     assert rig.comparison().equal
 
 
+def test_a_feed_that_stops_for_a_column_tells_those_of_other_tables_that_the_transaction_changed(rig: Rig) -> None:
+    rig.write("CREATE TABLE u (id integer PRIMARY KEY)")
+    rig.prepare()
+    rig.write("INSERT INTO t (id, v) VALUES (1, 'a')", "INSERT INTO u VALUES (1)")
+    rig.run()
+    rig.transaction(
+        "ALTER TABLE t ADD s serial",
+        "ALTER TABLE u ADD n serial",
+        "INSERT INTO t (id, v) VALUES (2, 'b')",
+        "INSERT INTO u VALUES (2)",
+    )
+    more = r"Such a run takes more of the same transaction as done, .* older rows of public\.u have in n since"
+    with pytest.raises(FatalError, match=rf"public\.t have in s since(?s:.*){more}") as told:
+        rig.run()
+    rig.write("UPDATE t SET v = v", "UPDATE u SET id = id")
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: Path) -> None:
     rig.prepare()
     rig.transaction(
