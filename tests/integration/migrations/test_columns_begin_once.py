@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.check.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.integration.migrations.renaming import forget
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated, variants
 
@@ -147,14 +148,17 @@ def pasted(error: pytest.ExceptionInfo[FatalError], begin: str, end: str) -> lis
 
 @gated
 def test_columns_that_swapped_names_go_on_with_the_printed_commands(rig: Rig) -> None:
+    """Their numbers tell, where they are known: see `test_columns_exchanged_ahead.py`."""
     swap = ["RENAME COLUMN a TO x", "RENAME COLUMN b TO a", "RENAME COLUMN x TO b"]
     rig.write(*(f"ALTER TABLE t {one}" for one in swap), "UPDATE t SET a = 'z' WHERE id = 3")
+    forget(rig)
     with pytest.raises(FatalError, match=r"took each other's names.*run once with ddl=skip") as told:
         rig.run()
     execute(rig.target_dsn, *pasted(told, "at the target (", "), then"))
     # Another exchange is another one to be made.
     rig.write(*(f"ALTER TABLE t {one}" for one in swap), "UPDATE t SET b = 'z' WHERE id = 5")
     skip_as_the_hint_says(rig, told.value)
+    forget(rig)
     with pytest.raises(FatalError, match=r"took each other's names.*run once with ddl=skip") as told:
         rig.run()
     execute(rig.target_dsn, *pasted(told, "at the target (", "), then"))
