@@ -221,7 +221,7 @@ def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, 
     rig.transaction(
         *([REPLAYED] * (way == "replay")), "UPDATE t SET v = 'äöü  ' WHERE id = 1", "DELETE FROM t WHERE id = 2"
     )
-    refused(rig, "public.t", "column v", "too long", "make it text")
+    refused(rig, "public.t", "column v", "too long", 'ALTER COLUMN "v" TYPE text')
     execute(rig.target_dsn, "ALTER TABLE t ALTER v TYPE text")
     rig.run()
     assert rig.rows("SELECT v FROM t") == [("äöü  ",)]
