@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -102,33 +103,33 @@ class RouterProcess:
 
 def serve(serving: RouterServing, answerer: Callable[[ServedLogs], Answerer] | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Errors: `ConfigurationError`; nothing is served then."""
-    wait_for_signal = _stop_signal()
-    process = RouterProcess(serving, answerer)
-    wait_for_signal()
-    if not process.stop():
-        # Flight's threads would keep the process.
-        logging.shutdown()
-        os._exit(0)
+    with _until_signalled() as wait_for_signal:
+        process = RouterProcess(serving, answerer)
+        wait_for_signal()
+        if not process.stop():
+            # Flight's threads would keep the process.
+            logging.shutdown()
+            os._exit(0)
 
 
-def _stop_signal() -> Callable[[], object]:
-    """Wait, when called, for a signal that ends the process. The system may hand it to one of Flight's threads, which
-    does not wake Python's main thread; a socket that Python writes to on any of them does.
+@contextmanager
+def _until_signalled() -> Iterator[Callable[[], object]]:
+    """A wait for the signal that ends the process. The system may hand it to one of Flight's threads, which does not
+    wake Python's main thread; a socket that Python writes to on any of them does. Signals do afterwards what they did
+    before.
     """
     reading, writing = socket.socketpair()
-    writing.setblocking(False)
-    signal.set_wakeup_fd(writing.fileno())
-    for number in (signal.SIGTERM, signal.SIGINT):
+    with reading, writing:
+        writing.setblocking(False)
+        wakeup = signal.set_wakeup_fd(writing.fileno())
         # The wait returns where the handler does.
-        signal.signal(number, lambda *_: None)
-
-    def wait() -> None:
-        # Bound here, the sockets live as long as they are waited for.
-        with reading, writing:
-            reading.recv(1)
-            signal.set_wakeup_fd(-1)
-
-    return wait
+        handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield lambda: reading.recv(1)
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def _tls(serving: RouterServing) -> dict[str, Any]:

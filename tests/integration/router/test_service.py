@@ -185,8 +185,10 @@ def test_a_token_is_asked_for_and_tls_keeps_it_from_the_network(
     ],
 )
 def test_serve_refuses_what_would_be_open_or_empty(arguments: tuple[str, ...], words: str) -> None:
+    before = _signals()
     done = CliRunner().invoke(app, ["serve", *arguments])
     assert (done.exit_code, words in done.stderr) == (1, True), done.stderr
+    assert _signals() == before
 
 
 def test_errors_of_the_log_reach_the_caller_whole(tmp_path: Path) -> None:
@@ -231,3 +233,9 @@ def test_streams_beyond_the_limit_wait_and_are_then_sent_away(logs: Path) -> Non
             # Whoever leaves a stream gives its place back.
             first.close()
             assert waiting.result(180).num_rows == 500
+
+
+def _signals() -> tuple[object, ...]:
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    return wakeup, signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
