@@ -43,6 +43,19 @@ def test_an_archived_table_is_known_by_what_messages_made_of_it(rig: Rig, togeth
     assert rig.rows("SELECT count(*) FROM public.a_old WHERE v = 'archived'") != [(0,)]
 
 
+def test_a_table_that_got_an_archived_ones_name_before_the_target_followed_is_not_taken_for_it(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    rig.write(*ARCHIVE)
+    rig.capture("captured")
+    rig.write("INSERT INTO public.a (id, v) VALUES (1, 'new')")
+    with pytest.raises(FatalError, match=r"the target has no such table .*CREATE TABLE"):
+        rig.run()
+    execute(rig.target_dsn, ARCHIVE[1])
+    rig.run()
+    assert_equal(rig)
+
+
 @gated
 def test_names_that_messages_exchanged_are_not_exchanged_again_where_columns_do_not_tell(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)

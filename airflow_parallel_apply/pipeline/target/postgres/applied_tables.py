@@ -30,8 +30,8 @@ from airflow_parallel_apply.pipeline.target.postgres.unfit import RenamedTable
 
 
 def settled(definitions: Iterable[Relation], applied_seqno: int) -> tuple[Relation, ...]:
-    """The last definition of each table of the log, unless something above this seqno gives it another name; with those
-    columns alone of which nothing above it does.
+    """The last definition of each table of the log, unless something above this seqno gives another name to it, or to
+    the one that had its name; with those columns alone of which nothing above it does.
     """
     found: dict[int, list[Relation]] = {}
     for one in definitions:
@@ -40,7 +40,9 @@ def settled(definitions: Iterable[Relation], applied_seqno: int) -> tuple[Relati
         if one.first_seqno is not None and NO_SEQNO < one.first_seqno <= applied_seqno:
             found[one.oid] = []
         found.setdefault(one.oid, []).append(one)
-    return tuple(_with_settled(ones) for ones in found.values() if len({one.name for one in ones}) == 1)
+    names = [{one.name for one in ones} for ones in found.values()]
+    passing = set[str]().union(*(some for some in names if len(some) > 1))
+    return tuple(_with_settled(ones) for ones in found.values() if ones[-1].name not in passing)
 
 
 def note_tables(
