@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import errors
 from airflow_parallel_apply.pipeline.target.delta.columns import table_schema
 from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
@@ -21,6 +22,7 @@ from tests.support.variants import variants
 
 MAINTENANCE = ("optimize", "z-order", "vacuum", "checkpoint", "overwrites its schema", "adds")
 A = relation(1, "a", "id v", key="id")
+B = relation(2, "b", "id v", key="id")
 
 
 def insert(seqno: int, key: str) -> Row:
@@ -75,14 +77,44 @@ def test_a_table_that_was_made_anew_is_refused(rig: LakeRig) -> None:
     refused(rig, "was made anew by somebody else")
 
 
-def test_a_table_that_was_put_back_from_an_older_copy_is_refused(rig: LakeRig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("since", [0, 1])
+def test_a_table_that_was_put_back_from_an_older_copy_is_refused(rig: LakeRig, tmp_path: Path, since: int) -> None:
+    """`since`: commits of others, after which it has as many versions as before."""
     uri = rig.lake.table_uri("public", "a")
     shutil.copytree(uri, tmp_path / "copy")
     rig.apply(1, 2, [insert(2, "3")])
     shutil.rmtree(uri)
     shutil.copytree(tmp_path / "copy", uri)
-    with pytest.raises(TargetError, match="was set back to version 2"):
+    for _ in range(since):
+        rig.table(A).optimize.compact()
+    says = "was put back from an older copy .* without the rows of version 3" if since else "was set back to version 2"
+    with pytest.raises(TargetError, match=says):
         rig.apply(1, 3, [insert(3, "4")], channel=1)
+
+
+@pytest.mark.parametrize("restored", [A, B], ids=["has it", "lacks it"])
+def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is_put_back(
+    tmp_path: Path, restored: Relation
+) -> None:
+    """One table has its part of the unit, the other one refuses it."""
+    rig = LakeRig(f"delta://{tmp_path}/lake", [A, B]).begin()
+
+    def both(seqno: int) -> list[Row]:
+        return [replace(insert(seqno, str(seqno)), relation_id=one.relation_id) for one in (A, B)]
+
+    for seqno in (0, 1, 2):
+        rig.apply(seqno - 1, seqno, both(seqno))
+    rig.table(B).alter.add_constraint({"refuses": "id <> '3'"})
+    with pytest.raises(TargetError, match="is decided"):
+        rig.apply(2, 3, both(3))
+    rig.table(B).alter.drop_constraint("refuses")
+    last = 4 if restored is A else 3
+    rig.table(restored).restore(last - 1)
+    with pytest.raises(TargetError, match=f"was restored to version {last - 1} .*Restore it to version {last},"):
+        rig.open().own(2)
+    rig.table(restored).restore(last)
+    rig.open().own(2)
+    assert [[row[0] for row in rig.rows(one)] for one in (A, B)] == [["0", "1", "2", "3"]] * 2
 
 
 @pytest.mark.parametrize("does", variants(MAINTENANCE, seldom=set(MAINTENANCE) - {"vacuum", "overwrites its schema"}))

@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.target.delta.definition import add_columns,
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
 from airflow_parallel_apply.pipeline.target.delta.formats import require_format
 from airflow_parallel_apply.pipeline.target.delta.insertion import are_new
-from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, look_for
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, look_for, undone
 from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
 from airflow_parallel_apply.pipeline.target.delta.merge import append, append_changes, merge
 from airflow_parallel_apply.pipeline.target.delta.multiset import change_rows
@@ -66,16 +66,13 @@ class Applier:
                 raise PlanError(f"a unit changes {relation.name} {len(own)} times", table=relation.name)
             uri = self._uri(relation)
             table = open_table(self._lake, uri)
-            known, trouble = look_for(self._lake, table, relation, state.tables, self._relations.definitions)
-            if trouble is not None:
-                what, hint = trouble
-                raise TargetError(f"{relation.name} {what}", op="commit", table=relation.name, hint=hint)
+            known = self._look_for(state, relation, table)
             if table is None:
                 make_table(self._lake, relation)
                 table = self._open(relation)
             require_format(table, relation)
             found = self._known_as(table, relation)
-            tables.append(found if known is None else replace(found, version=known.version))
+            tables.append(found if known is None else replace(known, table_id=found.table_id, oid=found.oid))
             if self._lake.is_feed:
                 require_feed(relation, schema_of(table))
             elif not any(change.effect is Effect.ADD_COLUMNS for change in own):
@@ -113,19 +110,30 @@ class Applier:
         table = self._open(relation)
         # Of the version that is committed from: somebody may have altered the table since it was decided.
         require_format(table, relation)
+        known = self._look_for(state, relation, table)
+        each = [self._transactions(state, decided, number, of=len(changes)) for number in range(len(changes))]
         done = self._done(state, decided, table, changes)
-        for number in range(done, len(changes)):
-            if number + 1 < len(changes):
-                transactions = {
-                    self._counter(state, decided): decided.last_seqno * MOST_CHANGES + number + 1,
-                }
-            else:
-                transactions = {
-                    state.app_id(self._pipeline, channel): decided.last_seqno for channel in _channels(state, decided)
-                }
-            self._change(table, changes[number], transactions)
+        if done and known is not None:
+            _require_whole(relation, undone(self._lake, table, known, each[done - 1]))
+        for change, transactions in zip(changes[done:], each[done:], strict=True):
+            self._change(table, change, transactions)
             sync(self._lake, self._uri(relation), table.version())
-        return self._known_as(table, relation) if done < len(changes) else None
+        if done == len(changes):
+            return None
+        application, seqno = next(iter(each[-1].items()))
+        return replace(self._known_as(table, relation), application=application, seqno=seqno)
+
+    def _look_for(self, state: State, relation: Relation, table: DeltaTable | None) -> KnownTable | None:
+        """A relation's table as it is known. Errors: `TargetError` where another one is in its place."""
+        known, trouble = look_for(self._lake, table, relation, state.tables, self._relations.definitions)
+        _require_whole(relation, trouble)
+        return known
+
+    def _transactions(self, state: State, decided: Decided, number: int, *, of: int) -> dict[str, int]:
+        """Application transactions that the commit of one of a table's changes sets."""
+        if number + 1 < of:
+            return {self._counter(state, decided): decided.last_seqno * MOST_CHANGES + number + 1}
+        return {state.app_id(self._pipeline, channel): decided.last_seqno for channel in _channels(state, decided)}
 
     def _done(self, state: State, decided: Decided, table: DeltaTable, changes: Sequence[TableChange]) -> int:
         """How many of the changes the table has."""
@@ -192,6 +200,12 @@ def _bring(
         append(table, relation, staged, transactions)
     else:
         merge(table, relation, staged, transactions, has_unsent=has_unsent)
+
+
+def _require_whole(relation: Relation, trouble: tuple[str, str] | None) -> None:
+    if trouble is not None:
+        what, hint = trouble
+        raise TargetError(f"{relation.name} {what}", op="commit", table=relation.name, hint=hint)
 
 
 def _channels(state: State, decided: Decided) -> Sequence[int]:

@@ -2,14 +2,14 @@
 
 A table that was made anew, restored to a former version, or put back from a copy has lost rows that the positions say
 it has, and nothing in it says so: application transactions outlive a restore. So the positions table has the id of each
-table, and the version that the pipeline's last commit made. A table that the source gave another name is the same one:
-somebody moves its directory.
+table, and the version and the transaction that the pipeline's last commit made. A table that the source gave another
+name is the same one: somebody moves its directory.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
@@ -17,9 +17,10 @@ from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
-from airflow_parallel_apply.pipeline.target.delta.tables import commit_path, table_errors
+from airflow_parallel_apply.pipeline.target.delta.tables import commit_path, table_errors, transaction_version
 
 _ANEW: Final = "or drop the pipeline, and begin anew with a copy"
+_EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _GONE: Final = ("is not in the lake any more", f"Put it back as it was, {_ANEW}.")
 
 
@@ -27,12 +28,15 @@ _GONE: Final = ("is not in the lake any more", f"Put it back as it was, {_ANEW}.
 class KnownTable:
     """A table at `uri`. `table_id`: empty where a former release knew it; `version`: the last one with rows of ours.
     `oid`: the source's; None in a feed, where each name has its own table, and where a former release knew it.
+    `application`, `seqno`: the transaction that the version set; empty before the first row of ours.
     """
 
     uri: str
     table_id: str = ""
     version: int = 0
     oid: int | None = None
+    application: str = ""
+    seqno: int = 0
 
     @property
     def identity(self) -> int | str:
@@ -90,7 +94,10 @@ def look_for(
                 return None, None
             hint = f"Move the directory {uri} to {lake.table_uri(last.schema, last.table)}, then run again."
             return None, (f"has in its place the table that the source calls {last.name} now", hint)
-    return known, None if known is None else lost(lake, table, replace(known, uri=uri))
+    if known is None:
+        return None, None
+    known = replace(known, uri=uri)
+    return known, lost(lake, table, known)
 
 
 def _last_of(known: KnownTable, definitions: Callable[[], Sequence[Relation]]) -> Relation | None:
@@ -111,6 +118,11 @@ def lost(lake: Lake, table: DeltaTable | None, known: KnownTable) -> tuple[str, 
         return "was made anew by somebody else, without the rows that it had", f"Put the former one back, {_ANEW}."
     if table.version() < known.version:
         return f"was set back to version {table.version()}", f"Put version {known.version} back, {_ANEW}."
+    if known.application and _lacks(table, known):
+        return (
+            f"was put back from an older copy by somebody else, without the rows of version {known.version}",
+            f"Put version {known.version} back, {_ANEW}.",
+        )
     restored = _restored(lake, known, int(table.version()))
     if restored is None:
         return None
@@ -120,12 +132,28 @@ def lost(lake: Lake, table: DeltaTable | None, known: KnownTable) -> tuple[str, 
     )
 
 
+def undone(lake: Lake, table: DeltaTable, known: KnownTable, transactions: Mapping[str, int]) -> tuple[str, str] | None:
+    """The same, of a commit since the known version: the one that set these transactions. Errors: `Unavailable`."""
+    for version in range(known.version + 1, int(table.version()) + 1):
+        found = {one["appId"]: one["version"] for one in _actions(lake, known.uri, version, "txn")}
+        if transactions.items() <= found.items():
+            return lost(lake, table, replace(known, version=version))
+    return None
+
+
+def _lacks(table: DeltaTable, known: KnownTable) -> bool:
+    reached = transaction_version(table, known.application)
+    if reached is None:
+        return _EXPIRY not in table.metadata().configuration
+    return reached < known.seqno
+
+
 def _restored(lake: Lake, known: KnownTable, at: int) -> str | None:
     """The former version that version `at` is made of; None: it is made of the one that is known. Files of the log that
     are gone tell nothing.
     """
     while at > known.version:
-        commit = _commit_info(lake, known.uri, at)
+        commit = next(_actions(lake, known.uri, at, "commitInfo"), {})
         if commit.get("operation") != "RESTORE":
             at -= 1
             continue
@@ -136,14 +164,14 @@ def _restored(lake: Lake, known: KnownTable, at: int) -> str | None:
     return None
 
 
-def _commit_info(lake: Lake, uri: str, version: int) -> dict[str, Any]:
-    """A version's own account of it. delta-rs' `history` has it, too, but keeps Python's lock while it waits for the
-    storage, and then nobody renews the lease.
+def _actions(lake: Lake, uri: str, version: int, kind: str) -> Iterator[dict[str, Any]]:
+    """The actions of one kind in a version's own account of it. delta-rs' `history` has it, too, but keeps Python's
+    lock while it waits for the storage, and then nobody renews the lease.
     """
     with table_errors("commit"):
         try:
             with lake.files.open_input_file(commit_path(lake, uri, version)) as opened:
                 actions = [json.loads(line) for line in opened.read().splitlines()]
         except FileNotFoundError:
-            return {}
-    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+            return
+    yield from (action[kind] for action in actions if kind in action)
