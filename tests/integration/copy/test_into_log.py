@@ -164,6 +164,11 @@ def test_a_table_that_was_created_again_is_left_out_of_a_feed_and_not_taken_in_a
     with pytest.raises(ConfigurationError, match=r"followed once .* public\.t .*copies nothing to files"):
         fed.run()
     without.run()
+    fed.write("DROP TABLE t")
+    without.run()
+    fed.write("ALTER TABLE plain RENAME TO t")
+    with pytest.raises(SourceError, match=r"public\.plain has taken the name public\.t, .*copies nothing to files"):
+        fed.run()
 
 
 @gated

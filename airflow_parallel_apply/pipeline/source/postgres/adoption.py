@@ -20,7 +20,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
-from airflow_parallel_apply.pipeline.log.protocol import LogState, ResumePoint
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects
@@ -84,7 +84,7 @@ class PostgresAdopting:
         look = Look()
         if self._former != server and registration is not None:
             # What is in doubt stays as it was registered: the next run tells it, and copies can be made then.
-            look = Look(registration=self._proof(registration, log.resume).registration.to_text())
+            look = Look(registration=self._proof(registration, log).registration.to_text())
         return Adopted(adoption=self._adoption(slot.confirmed_lsn, proof), look=look, released=released)
 
     def release(self, log: LogState) -> Adopted:
@@ -117,7 +117,7 @@ class PostgresAdopting:
             )
         look = Look()
         if log.registration is not None:
-            proof = self._proof(Registration.from_text(log.registration), log.resume)
+            proof = self._proof(Registration.from_text(log.registration), log)
             proven = proof.require(self._config, "adopt-source")
             look = Look(registration=proven.to_text(), registered_offset=end_lsn)
         # Released for the second time, the slot stands at the former place until it has advanced.
@@ -140,8 +140,8 @@ class PostgresAdopting:
             proof=proof,
         )
 
-    def _proof(self, registration: Registration, resume: ResumePoint | None) -> Proof:
-        return prove(self._session, self._slot.name, self._mine.publication, self._config, registration, resume=resume)
+    def _proof(self, registration: Registration, log: LogState) -> Proof:
+        return prove(self._session, self._slot.name, self._mine.publication, self._config, registration, log=log)
 
     def _belonging(self) -> str:
         """The system identifier that the log has. Errors: `SourceError`, `ConfigurationError`."""

@@ -216,7 +216,7 @@ class Preparation:
             if log.registration is None
             else Registration.from_text(log.registration)
         )
-        return prove(self.session, self.slot.name, self.publication, self.config, registration, resume=log.resume)
+        return prove(self.session, self.slot.name, self.publication, self.config, registration, log=log)
 
     def _objects(self, log: OpenLog) -> PipelineObjects:
         return PipelineObjects(

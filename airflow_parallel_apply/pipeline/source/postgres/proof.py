@@ -6,13 +6,13 @@ and is reported again until it is fixed: a table that is copied anew is register
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
-from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding, table_options
 from airflow_parallel_apply.pipeline.source.postgres.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.doubt import Doubt
@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.source.postgres.marks import has_new_types
 from airflow_parallel_apply.pipeline.source.postgres.observed import Observed, ObservedTable, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.partition_doubts import partition_doubts
 from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.renaming import names_left
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -65,9 +66,9 @@ def prove(
     config: PipelineConfig,
     registration: Registration,
     *,
-    resume: ResumePoint | None,
+    log: LogState,
 ) -> Proof:
-    """Compare the catalog with what is registered. `resume`: of the log. Errors: psycopg's own."""
+    """Compare the catalog with what is registered. Errors: psycopg's own."""
     now = observe_now(session, publication, registration.tables)
     connection = session.catalog()
     if now.publication is None:
@@ -76,7 +77,7 @@ def prove(
     # Oids and transaction ids of another server are not compared: whoever adopted it vouches for the time before.
     is_same_server = now.server == registration.server
     registration = (
-        registration.seen_from(resume)
+        registration.seen_from(log.resume)
         if is_same_server
         else replace(registration, server=now.server, horizon=0, ahead=None)
     )
@@ -86,6 +87,7 @@ def prove(
     proven: dict[int, RegisteredTable] = {}
     doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
     unsure = {doubt.table for doubt in doubts}
+    once = names_left(log.relations, registration.tables)
     changed: list[tuple[RegisteredTable, RegisteredTable]] = []
     left: list[int] = []
     for table in known.values():
@@ -101,6 +103,8 @@ def prove(
         if table.name in unsure:
             continue
         doubt = _table_doubt(publication, table, found, now, known, is_same_server=is_same_server)
+        if doubt is None and found is not None:
+            doubt = _name_doubt(table, found.registered, once)
         if doubt is not None:
             doubts.append(doubt)
         elif found is not None:
@@ -139,9 +143,9 @@ def prove(
             proven[oid] = replace(found.registered, membership=entering[oid].membership, is_entering=True)
     tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
     has_new = has_new_types(connection, registration.horizon or 0, now.horizon)
-    registration = registration.looked_at(tables, now.horizon, resume, has_new_types=has_new)
+    registration = registration.looked_at(tables, now.horizon, log.resume, has_new_types=has_new)
     if left:
-        registration = registration.leaving(left, inserted_lsn(connection), resume)
+        registration = registration.leaving(left, inserted_lsn(connection), log.resume)
     return Proof(registration=registration, doubts=tuple(doubts))
 
 
@@ -229,6 +233,16 @@ def _is_entering(table: RegisteredTable, now: Observed) -> bool:
     """True of a table that is still to be published, by another run just now, or by one that died before."""
     found = now.tables.get(table.oid)
     return table.is_entering and (found is None or found.registered.membership is None)
+
+
+def _name_doubt(table: RegisteredTable, now: RegisteredTable, once: Collection[tuple[str, str]]) -> Doubt | None:
+    """Doubt a table that took the name of one which nobody follows any more, and whose rows the target may have."""
+    if now.name == table.name or (now.schema, now.table) not in once:
+        return None
+    return Doubt(
+        table=now.name,
+        what=f"{table.name} has taken the name {now.name}, under which this pipeline followed another table once",
+    )
 
 
 def _addition_doubt(publication: str, found: ObservedTable) -> Doubt:

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.model.finding import listed, table_options
 from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
-from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
@@ -53,10 +53,16 @@ def followed_once(log: LogState, tables: Iterable[SourceTable]) -> Iterator[Sour
     """Those of the tables that the log knows, and those that have the name of one which it knows and no longer follows:
     the target may have its rows.
     """
-    logged = {relation.oid: (relation.schema, relation.table) for relation in log.relations}
+    logged = {relation.oid for relation in log.relations}
     registered = () if log.registration is None else Registration.from_text(log.registration).tables
-    gone = {*logged.values()} - {logged[table.oid] for table in registered if table.oid in logged}
-    return (table for table in tables if table.oid in logged or (table.schema, table.table) in gone)
+    left = names_left(log.relations, registered)
+    return (table for table in tables if table.oid in logged or (table.schema, table.table) in left)
+
+
+def names_left(relations: Iterable[Relation], registered: Iterable[RegisteredTable]) -> set[Name]:
+    """Names that the log last had for tables which are not registered any more: the target may have their rows."""
+    logged = {relation.oid: (relation.schema, relation.table) for relation in relations}
+    return {*logged.values()} - {logged[table.oid] for table in registered if table.oid in logged}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

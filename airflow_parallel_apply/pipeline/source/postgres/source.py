@@ -163,7 +163,7 @@ class PostgresSource:
             return Look(registration=registration.to_text(), registered_offset=flushed, sightings=sightings)
 
     def _proven(self, log: LogState, registration: Registration) -> Registration:
-        proof = prove(self._session, self._slot.name, self._publication, self._config, registration, resume=log.resume)
+        proof = prove(self._session, self._slot.name, self._publication, self._config, registration, log=log)
         if proof.doubts:
             # Of a source that went back tables are in doubt as well, and there is more to be said.
             self._slot.require_resumable(log.place)
