@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start
+from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
-from tests.support.variants import gated, variants
+from tests.support.variants import GATED, gated, variants
 
 CHANGES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
     "ADD c integer DEFAULT 5": (
@@ -98,6 +98,26 @@ def test_tables_that_exchanged_their_names_are_known_by_their_directories(rig: R
     skip_as_the_hint_says(rig, told.value)
     rig.run()
     assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pytest.param(pa.int32(), marks=GATED)])
+def test_a_column_that_the_lake_has_already_has_no_value_that_the_source_s_new_one_lacks(
+    rig: Rig, tmp_path: Path, kind: pa.DataType
+) -> None:
+    following = rig.having(ddl=DdlPolicy.APPLY)
+    table = DeltaTable(f"{tmp_path}/lake/public/t")
+    own = pa.array([7, None, None], pa.int32()).cast(kind)
+    rows = table.to_pyarrow_table().append_column("c", own)
+    write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    rig.write("ALTER TABLE t ADD c text", "INSERT INTO t VALUES (4, 'd', 'c')")
+    with pytest.raises(TargetError, match=rf"has a column c \({kind}\) in the lake already, .* set it to null"):
+        following.run()
+    if kind == pa.string():
+        table.update(updates={"c": "NULL"})
+    else:
+        write_deltalake(table, rows.drop_columns(["c"]), mode="overwrite", schema_mode="overwrite")
+    following.run()
+    assert following.comparison().equal
 
 
 @gated

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import require_feed, require_fit
-from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table
+from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table, require_addable
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
 from airflow_parallel_apply.pipeline.target.delta.formats import require_format
 from airflow_parallel_apply.pipeline.target.delta.insertion import are_new
@@ -75,7 +75,9 @@ class Applier:
             tables.append(found if known is None else replace(known, table_id=found.table_id, oid=found.oid))
             if self._lake.is_feed:
                 require_feed(relation, schema_of(table))
-            elif not any(change.effect is Effect.ADD_COLUMNS for change in own):
+            elif any(change.effect is Effect.ADD_COLUMNS for change in own):
+                require_addable(table, relation, [name for change in own for name in change.added])
+            else:
                 require_fit(relation, schema_of(table))
             for channel, seqno in channels.items():
                 reached = transaction_version(table, state.app_id(self._pipeline, channel))

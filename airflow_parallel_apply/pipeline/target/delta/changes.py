@@ -23,12 +23,12 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
     changes: list[TableChange] = []
     waiting: list[StagedTable] = []
 
-    def is_followed(step: Redefine | Statement) -> bool:
-        """True if columns are to be added."""
+    def added(step: Redefine | Statement) -> tuple[str, ...]:
+        """The columns that are to be added."""
         if isinstance(step, Redefine):
             return require_followable(step, relations(step.older_id), relations(step.newer_id))
         require_redundant(step)
-        return False
+        return ()
 
     for number, step in enumerate(under_skipped(steps, relations)):
         if isinstance(step, Merge):
@@ -42,8 +42,9 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
             case Replay():
                 changes += _replays(step, unit, staging, number)
             case Redefine():
-                if with_those_beside(is_followed, step, steps[number + 1 :]):
-                    changes.append(TableChange(effect=Effect.ADD_COLUMNS, relation_id=step.newer_id))
+                if names := with_those_beside(added, step, steps[number + 1 :]):
+                    older = () if step.is_emptied else names
+                    changes.append(TableChange(effect=Effect.ADD_COLUMNS, relation_id=step.newer_id, added=older))
             case Statement():
                 require_redundant(step)
     return (*changes, *_merges(waiting))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Schema
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema, table_schema
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.target.delta.tables import (
     Outrun,
     conditionally,
     open_table,
+    read_columns,
     schema_of,
     sync,
     table_errors,
@@ -57,10 +58,10 @@ def make_table(lake: Lake, relation: Relation) -> None:
     sync(lake, uri, 0)
 
 
-def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool:
-    """True if columns are to be added; raise `PlanError` for a definition that is another one in more than that."""
+def require_followable(step: Redefine, older: Relation, newer: Relation) -> tuple[str, ...]:
+    """The columns that are to be added; raise `PlanError` for a definition that is another one in more than that."""
     if step.ddl is DdlPolicy.SKIP:
-        return False
+        return ()
     found = compare_definitions(older, newer)
     others = [change for change in found.changes if change.old is not None or change.new is None]
     is_filled = any(change.new is not None and change.new.fill != "NULL" for change in found.changes)
@@ -77,7 +78,7 @@ def require_followable(step: Redefine, older: Relation, newer: Relation) -> bool
         raise _refused(step, newer, f"its columns were changed at the source{_told(found)}")
     if [column.name for column in older.columns if column.key] != [one.name for one in newer.columns if one.key]:
         raise _refused(step, newer, "its key was changed at the source")
-    return bool(found.changes)
+    return tuple(change.new.name for change in found.changes if change.new is not None)
 
 
 def require_redundant(step: Statement) -> None:
@@ -88,6 +89,30 @@ def require_redundant(step: Statement) -> None:
             op="apply",
             hint=f"Change the lake's tables by hand as it says, and {step.skipping}.",
         )
+
+
+def require_addable(table: DeltaTable, relation: Relation, names: Collection[str]) -> None:
+    """Raise `TargetError` where the lake has one of the columns already, and not as a new one would be. Errors:
+    `Unavailable`.
+    """
+    here = {field.name.lower(): field for field in schema_of(table)}
+    for field in table_schema(relation):
+        found = here.get(field.name.lower()) if field.name in names else None
+        if found is not None and (found != field or _has_values(table, relation, found.name)):
+            raise TargetError(
+                f"{relation.name} has a column {found.name} ({found.type}) in the lake already, and the source a new "
+                f"one, {field.name} ({field.type}), in which older rows have nothing",
+                op="commit",
+                table=relation.name,
+                column=field.name,
+                hint="Rewrite the lake's table without that column, or, if name and type are the same, set it to null "
+                "in all rows; then run again.",
+            )
+
+
+def _has_values(table: DeltaTable, relation: Relation, name: str) -> bool:
+    batches = read_columns(table, relation.name, [name])
+    return any(batch.column(0).null_count < batch.num_rows for batch in batches)
 
 
 def add_columns(table: DeltaTable, relation: Relation, transactions: Mapping[str, int]) -> None:

@@ -33,18 +33,20 @@ class Effect(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
     """One commit to one table. `relation_id`: its definition in the log. `files`: staged, by their paths below the
-    pipeline's staging.
+    pipeline's staging. `added`: the columns that are null in older rows.
     """
 
     effect: Effect
     relation_id: int
     files: tuple[str, ...] = ()
     has_unsent: bool = False
+    added: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         """Inverse of `dataclasses.asdict`."""
-        return cls(**{**value, "effect": Effect(value["effect"]), "files": tuple(value["files"])})
+        added = tuple(value.get("added", ()))
+        return cls(**{**value, "effect": Effect(value["effect"]), "files": tuple(value["files"]), "added": added})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
