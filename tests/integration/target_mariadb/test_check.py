@@ -315,6 +315,19 @@ def test_a_hint_has_the_commands_for_a_definition_that_changed(
     maria.require_equal(f"SELECT id, {column} FROM good")
 
 
+def test_a_column_that_the_target_has_already_is_to_hold_what_older_rows_have_at_the_source(maria: MariaDbRig) -> None:
+    maria.make(SOURCE[:1], [*TARGET[:1], "ALTER TABLE good ADD late int DEFAULT 7"])
+    rig = maria.rig.having(channels=1, lanes=1)
+    rig.prepare()
+    rig.write("INSERT INTO good VALUES (1, 'a')", "ALTER TABLE good ADD late integer", "INSERT INTO good VALUES (2)")
+    with pytest.raises(FatalError, match="has late already: older rows are to have NULL in it") as told:
+        rig.run()
+    maria.server.run("UPDATE good SET late = NULL", database="test")
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
+    assert rig.comparison().equal
+
+
 @pytest.mark.parametrize(
     ("changes", "command"),
     [

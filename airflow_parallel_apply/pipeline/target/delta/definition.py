@@ -141,7 +141,7 @@ def _change(change: ColumnChange) -> str:
         case ColumnChange(old=Column(name=before), new=None):
             return f"{before} is gone"
         case ColumnChange(old=None, new=Column(name=name, fill="NULL")):
-            return f"{name} is new"
+            return f"{name} is new, and null in older rows"
         case ColumnChange(old=None, new=Column(name=name, fill=fill)):
             return f"older rows have {fill or 'values that nothing tells'} in the new column {name}"
         case ColumnChange(old=Column(name=before), new=Column(name=name, type_name=type_name)):

@@ -30,17 +30,24 @@ def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: 
     return (f"ALTER TABLE {shown(*session.address.place(newer))} {', '.join(changes)}",) if changes else ()
 
 
-def notes(older: Relation, newer: Relation) -> Iterator[str]:
-    """The values that rows older than a column have in it, where the source gave them some; and the columns of which
-    nothing tells whether they are those of before.
+def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: bool) -> Iterator[str]:
+    """The values that rows older than a column have in it, where the source gave them some, or where the target has
+    such a column; and the columns of which nothing tells whether they are those of before. Errors: the driver's own.
     """
+    table = find_table(session, newer if is_renamed else older)
+    there = set() if table is None else table.columns.keys() - {column.name for column in older.columns}
     found = compare_definitions(older, newer)
     renamed = _renamed(found)
     if any(after in renamed for after in renamed.values()):
         yield _EXCHANGED
     for change in found.changes:
         new = change.new
-        if change.old is None and new is not None and new.fill not in _NULLS:
+        if change.old is None and new is not None and new.name in there:
+            yield (
+                f"the target has {new.name} already: older rows are to have {new.fill or 'the value'} in it, as at the "
+                "source"
+            )
+        elif change.old is None and new is not None and new.fill not in _NULLS:
             yield f"older rows have {new.fill} in {new.name} at the source: add it with that as its DEFAULT"
     for column in dict.fromkeys((*found.uncertain, *found.unclear)):
         yield f"nothing tells whether {column.name} is the column of before, whose values older rows have"

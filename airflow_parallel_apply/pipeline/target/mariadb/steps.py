@@ -108,12 +108,13 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
 
 def _left(session: Session, old: Relation, new: Relation, renaming: RenamingLeft | None) -> Iterator[str]:
     """The part that is left for a person to do."""
-    commands = by_hand.commands(session, old, new, is_renamed=renaming is None)
+    is_renamed = renaming is None
+    commands = by_hand.commands(session, old, new, is_renamed=is_renamed)
     if found := (*((renaming.command,) if renaming is not None else ()), *commands):
         yield f"At the target: {'; '.join(found)}"
     if renaming is not None and renaming.may_be_done:
         yield _RENAMED
-    yield from by_hand.notes(old, new)
+    yield from by_hand.notes(session, old, new, is_renamed=is_renamed)
 
 
 def _sentences(*parts: str) -> str:
