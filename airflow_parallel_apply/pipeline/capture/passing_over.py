@@ -76,14 +76,16 @@ def pass_over(
     further: Sequence[tuple[int | None, Recopied]],
     register: Callable[[str | None, Sequence[Relation]], str],
     require: Callable[[Sequence[Relation]], None],
+    mark: Callable[[], Offset],
     after_seqno: int,
 ) -> None:
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
     meanwhile, which need no owner.
 
     `further`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the log's
-    and of its last definitions; `require` raises for definitions that the log has and that are in the way. Errors:
-    `SourceChanged` where a table was redefined since; `LogError`.
+    and of its last definitions; `require` raises for definitions that the log has and that are in the way. `mark`
+    has the source name the copy at a place behind it, see `PassedOver`. Errors: `SourceChanged` where a table was
+    redefined since; `LogError`.
     """
     tries = 0
     while True:
@@ -100,11 +102,10 @@ def pass_over(
                 )
             # Changes behind the copy follow this definition, not the one before, which may have been refused.
             writer.define(relation)
+        marked_offset = mark()
         passed_over = [
-            PassedOver(
-                schema=copy.schema, table=copy.table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid
-            )
-            for oid, copy in (*further, *((relation.oid, copy) for relation, copy in copied))
+            *(_passed_over(oid, copy) for oid, copy in further),
+            *(replace(_passed_over(one.oid, copy), marked_offset=marked_offset) for one, copy in copied),
         ]
         writer.pass_over(passed_over, after_seqno=after_seqno)
         try:
@@ -114,3 +115,7 @@ def pass_over(
             tries += 1
             if tries == _TRIES:
                 raise
+
+
+def _passed_over(oid: int | None, copy: Recopied) -> PassedOver:
+    return PassedOver(schema=copy.schema, table=copy.table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid)

@@ -95,7 +95,8 @@ class Segment:
 class PassedOver:
     """A table that was copied anew: what commits below the offset is in the copy, and has no rows in the log. The
     target that holds the copy knows its `recopy_id`. `oid`: the table's, by which its changes are told under former
-    names; None where an older version wrote it.
+    names; None where an older version wrote it. `marked_offset`: where the source has a message that names the copy, by
+    which it proves that it did not lose what was copied; 0 where it has none.
     """
 
     schema: str
@@ -103,6 +104,7 @@ class PassedOver:
     below_offset: Offset
     recopy_id: str
     oid: int | None = None
+    marked_offset: Offset = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +170,7 @@ class LogState:
     released: tuple[Offset, ...] = ()
     """As in `LogPlace`."""
     adopted_server: str | None = None
-    """The server that took the place of the one in the identity; None of a log that always had that one.
-    """
+    """The server that took the place of the one in the identity; None of a log that always had that one."""
 
     @property
     def place(self) -> LogPlace:

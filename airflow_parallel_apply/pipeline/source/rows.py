@@ -297,8 +297,7 @@ def _of_another_key(relation: Relation) -> SourceError:
         op="capture",
         table=relation.name,
         hint="It tells the row by other columns, as a partition does that has a replica identity of its own: give it "
-        f"that of the whole table. Then `parallel-apply recopy {table_options([relation.name])}` copies it anew, and "
-        "the next run goes on from there.",
+        f"that of the whole table. {_copied_anew(relation)}",
     )
 
 
@@ -307,5 +306,14 @@ def _without_key(relation: Relation) -> SourceError:
         "the source sent an update or delete of a table without a usable key",
         op="capture",
         table=relation.name,
-        hint="Give the table a primary key, or let the source send whole old rows of it.",
+        hint="Give the table a primary key, or let the source send whole old rows of it (REPLICA IDENTITY FULL). "
+        f"{_copied_anew(relation)}",
+    )
+
+
+def _copied_anew(relation: Relation) -> str:
+    """The way past what the source has sent already."""
+    return (
+        f"Then `parallel-apply recopy {table_options([relation.name])}` copies it anew, and the next run goes on from "
+        "there."
     )

@@ -72,6 +72,24 @@ def test_a_partition_that_tells_rows_by_other_columns_is_named_and_the_hint_lead
     assert comparison.equal, comparison
 
 
+@gated
+def test_a_key_of_a_partition_alone_is_none_of_the_table_and_the_hint_leads_on(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer NOT NULL, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t (PRIMARY KEY (id)) DEFAULT",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'")
+    with pytest.raises(FatalError, match="without a usable key") as told:
+        rig.run()
+    rig.both("ALTER TABLE t ADD PRIMARY KEY (id)")
+    follow(rig, str(told.value))
+    rig.write("UPDATE t SET v = 'c'")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 def follow(rig: Rig, told: str) -> None:
     """Follow the hint, word by word."""
     found = re.search(r"Run (ALTER TABLE .*?) at the source", told)

@@ -252,6 +252,29 @@ def test_a_table_that_was_followed_where_the_source_lost_it_counts_from_its_copy
     assert rig.comparison().equal
 
 
+WAL_SINCE = {"less": (), "more": ("SELECT pg_switch_wal()", "SELECT pg_switch_wal()", "INSERT INTO t VALUES (4, 'd')")}
+
+
+@pytest.mark.parametrize("wal", variants([*WAL_SINCE], seldom=["less"]))
+def test_rows_that_were_copied_before_a_run_and_lost_are_missed_and_copied_anew(
+    server: PostgresServer, rig: Rig, tmp_path: Path, wal: str
+) -> None:
+    rig.both("CREATE TABLE u (id int PRIMARY KEY)")
+    rig.run()
+    kept = keep(server, tmp_path)
+    rig.write("INSERT INTO t VALUES (2, 'lost')")
+    recopy(rig)
+    bring_back(server, kept)
+    rig.write("INSERT INTO t VALUES (3, 'c')", *WAL_SINCE[wal])
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"lost rows that public\.t had at .* recopy .*--table public\.t"):
+            rig.run()
+    recopy(rig)
+    rig.write("INSERT INTO t VALUES (5, 'e')")
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_mark_is_written_for_a_change_only(captured: Scene) -> None:
     captured.execute(LOST["a column"])
     run(captured)

@@ -224,6 +224,7 @@ class Recopy:
                 further=further,
                 register=then.register,
                 require=partial(self._require_namesakes, then),
+                mark=partial(then.mark, recopy_id),
                 after_seqno=applied_seqno,
             )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger

@@ -35,6 +35,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.copied import copied_rows
+from airflow_parallel_apply.pipeline.source.postgres.copy_marks import CopyMarks
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.first_run import WITH_GENERATED, FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.history import look_again
@@ -205,7 +206,7 @@ class Preparation:
         # What a source that went back has instead is not to be registered: the right one may come again.
         self.slot.require_resumable(log.place)
         # Below that a run's bound would be one that the log has passed already, with nothing to capture.
-        self.slot.reached_lsn(log.place, op="prepare")
+        CopyMarks(log, self.config).require_wal(self.slot.reached_lsn(log.place, op="prepare"))
         return self._proof(log).require(self.config, "prepare")
 
     def _proof(self, log: LogState) -> Proof:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.source.postgres.copy_marks import CopyMarks
 from airflow_parallel_apply.pipeline.source.postgres.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.described import describe, numbered
 from airflow_parallel_apply.pipeline.source.postgres.described_tables import LookedUp
@@ -62,6 +63,7 @@ class SlotRead:
         self._definitions = definitions
         self._publication = publication
         self._visibility = visibility
+        self._copies = CopyMarks(log, config)
         self._batch_bytes = batch_bytes
         self.message_bytes = message_bytes
         text = look.registration
@@ -95,16 +97,19 @@ class SlotRead:
             for part, ends_step in _parts(messages, step_changes):
                 if self._visibility is not None:
                     self._visibility.require(part)
+                self._copies.see(part)
                 rows, transactions = decoder.decode(part)
                 last.feed(part)
                 yield Part(rows=rows, transactions=transactions)
                 if ends_step:
+                    self._copies.require(decoder.safe_lsn)
                     yield Reached(offset=decoder.safe_lsn, resume=last.point)
         if not decoder.is_between_transactions:
             raise SourceError("the source's answer ended inside a transaction", op="capture")
         self.message_bytes = decoder.byte_count / decoder.message_count if decoder.message_count else None
         # Nothing is left below the bound after a read that was not full.
         reached = through_lsn if read.is_complete else decoder.safe_lsn
+        self._copies.require(reached)
         yield Reached(offset=reached, resume=last.point, is_last=True)
 
     def _bounded_changes(self, max_changes: int, wal_bytes: int) -> int:

@@ -60,10 +60,10 @@ _WHOLE: Final = "publish = 'insert, update, delete, truncate', publish_via_parti
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesThen:
     """The tables and their definitions where the stream goes on behind `lsn`; `snapshot` shows their rows. `register`
-    makes of a log's registration and last definitions the one in which they are as they are then. `names`: of all
-    followed tables there, by oid. `parts`: the partitions of all these, as oid, schema and name, by the oid of the
-    table. What was sent under a partition's own name, since it was a table of its own or the publication was altered,
-    is in the table's copy too.
+    makes of a log's registration and last definitions the one in which they are as they are then. `mark`: see
+    `Slot.mark_copy`. `names`: of all followed tables there, by oid. `parts`: the partitions of all these, as oid,
+    schema and name, by the oid of the table. What was sent under a partition's own name, since it was a table of its
+    own or the publication was altered, is in the table's copy too.
     """
 
     lsn: int
@@ -71,6 +71,7 @@ class TablesThen:
     tables: tuple[SourceTable, ...]
     relations: tuple[Relation, ...]
     register: Callable[[str | None, Sequence[Relation]], str]
+    mark: Callable[[str], int]
     names: Mapping[int, str]
     parts: Mapping[int, Sequence[tuple[int, str, str]]]
 
@@ -169,6 +170,7 @@ class Recopying:
                         tables=now,
                         relations=describe_now(connection, self._publication, now),
                         register=partial(self._registered, connection, [table.oid for table in now]),
+                        mark=self._mine.slot.mark_copy,
                         names=names,
                         parts=self._parts(connection, [*names]),
                     )
@@ -176,10 +178,7 @@ class Recopying:
     def _registered(
         self, connection: psycopg.Connection[Any], oids: Sequence[int], text: str | None, known: Sequence[Relation]
     ) -> str:
-        """Behind the copy's moment, so that a source that went back to before it lacks the mark."""
-        registered = registered_anew(connection, self._publication, text, oids, known)
-        self._mine.slot.mark()
-        return registered
+        return registered_anew(connection, self._publication, text, oids, known)
 
     def _parts(self, connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, list[tuple[int, str, str]]]:
         found: dict[int, list[tuple[int, str, str]]] = {}

@@ -21,6 +21,8 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session, sta
 PLUGIN: Final = "pgoutput"
 MARK_PREFIX: Final = "parallel_apply.mark"
 """Prefix of messages without content: only their transaction matters."""
+COPIED_PREFIX: Final = "parallel_apply.copied"
+"""Prefix of the messages that name copies. They stand in the WAL by themselves, where they were written."""
 _FIRST_WITH_SWITCHES: Final = 180000
 """The version from which on a slot's TWO_PHASE can be altered."""
 _MOST_CHANGES: Final = 2**31 - 1
@@ -236,6 +238,17 @@ class Slot:
         with connection.transaction():
             connection.execute("SET LOCAL synchronous_commit = 'local'")
             connection.execute("SELECT pg_logical_emit_message(true, %s, '')", [MARK_PREFIX])
+
+    def mark_copy(self, recopy_id: str) -> int:
+        """Write a message that names a copy, and a mark, behind the moment that the copy shows: a source that went back
+        to before that moment lacks both. Where the message ends; 0 where we may not write it.
+        """
+        if not self._may_mark():
+            return 0
+        query = "SELECT (pg_logical_emit_message(false, %s, %s) - '0/0')::bigint"
+        ((end,),) = self._session.catalog().execute(query, [COPIED_PREFIX, recopy_id]).fetchall()
+        self.mark()
+        return int(end)
 
     def _may_mark(self) -> bool:
         found = self._session.catalog().execute(
