@@ -55,6 +55,7 @@ def close_run(
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(owned)
         positions = _positions(writing, owned)
+        _note_tables(writing)
         rows = sum(int(report.get("rows", 0)) for report in lane_reports)
         rested = _rested_at(opened, owned, writing.ledger)
         if rested is None:
@@ -162,6 +163,16 @@ def _lost_commits(config: PipelineConfig, stop_seqno: int, seqno: int) -> Target
         pipeline=config.pipeline,
         hint="Clear open with everything downstream: it goes on from there.",
     )
+
+
+def _note_tables(session: PipelineSession) -> None:
+    """Those that came while the run was under way, before somebody renames them. The run is judged without it: the next
+    one does it, too.
+    """
+    try:
+        session.target.note_tables()
+    except ParallelApplyError as error:
+        _logger.warning("which tables the rows are in is noted by the next run: %s", error)
 
 
 def _router_status(config: PipelineConfig, session: PipelineSession) -> StoreStatus | None:

@@ -184,6 +184,9 @@ def _try_to_prepare(
         with suppress(LeaseBusy):
             routing = routing_of(config, writing.target.colocation(config.tables))
             writing.route(None, log_id=prepared.log_id, routing=routing)
+            if first:
+                # Until a run opens, somebody may rename what has the rows.
+                writing.target.note_tables()
         if copy is not None:
             copy.register()
         return Prepared(

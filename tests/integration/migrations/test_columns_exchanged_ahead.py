@@ -199,3 +199,20 @@ def test_a_column_that_was_put_aside_at_the_target_stays_when_the_source_drops_i
     rig.run()
     assert_equal(rig)
     assert rig.rows("SELECT a_of_before FROM t WHERE id = 2") == [("a2",)]
+
+
+def test_columns_of_a_table_that_came_during_a_run_are_known_when_it_ends(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    made = "CREATE TABLE public.u (id integer PRIMARY KEY, a text, b text)"
+    rig.transaction(made, rig.ddl(made))
+    rig.prepare()
+    rig.write("INSERT INTO u VALUES (1, 'a1', 'b1')")
+    rig.run()
+    exchange = [statement.replace("TABLE t ", "TABLE u ") for statement in SWAP]
+    execute(rig.target_dsn, *exchange)
+    rig.write("INSERT INTO u VALUES (2, 'a2', 'b2')")
+    with pytest.raises(FatalError, match="have other names at the target"):
+        rig.run()
+    execute(rig.target_dsn, *exchange)
+    rig.run()
+    assert rig.comparison().equal

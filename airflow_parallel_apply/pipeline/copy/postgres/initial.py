@@ -44,6 +44,7 @@ from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import (
     pooler_findings,
     require_that_empty,
@@ -142,6 +143,7 @@ class InitialCopy:
             self._record.set_made(copy_id, made)
             tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
             require_that_empty(connection, tables)
+            note_tables(connection, self._writing, self._relations, is_certain=True)
         with self._reading.errors("copy"), self._reading.another() as looking:
             if not see_snapshot(looking, snapshot.name):
                 raise cut_off(self._config.pipeline)

@@ -20,19 +20,23 @@ from psycopg.pq.abc import PGresult
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord, part_session
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder, CopyPart
-from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
+from airflow_parallel_apply.pipeline.target.postgres.renamed_columns import RenamedColumns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import hold_tables
+from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.unfit import RenamedTable
 from airflow_parallel_apply.postgres.results import failure_of
 
 CHUNK_BYTES: Final = 64 * 2**10
 """Bytes sent to the target at once: few calls, and no more than the processor's cache takes."""
 _MESSAGE_BYTES: Final = 2**20
+_BEGINS_ANEW: Final = "Somebody altered the table while it was copied. Run again: the copy begins anew."
 _LOCK_TIMEOUT: Final = "10s"
 """A session that waits for an exclusive lock at the source waits for the copy, and the next part would wait for it."""
 
@@ -66,8 +70,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 if not see_snapshot(reading.catalog(), order.snapshot):
                     raise cut_off(order.pipeline)
                 look_exactly(reading.catalog())
-            # Since the parts were cut, somebody may have altered the table.
-            (table,) = hold_tables(into, [part.relation], schema=order.schema)
+            table = _held(into, part, order)
             copying = open_copying(
                 into,
                 table,
@@ -91,6 +94,20 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
     finally:
         reading.close()
         writing.close()
+
+
+def _held(into: Connection, part: CopyPart, order: CopyOrder) -> TargetTable:
+    """The part's table, as it was when the parts were cut: somebody may have altered it since. Errors: `TargetError`
+    where what has its name, or those of its columns, has not the rows of other parts; psycopg's own.
+    """
+    try:
+        (table,) = hold_applied(into, [part.relation], schema=order.schema, pipeline=order.pipeline)
+    except (RenamedTable, RenamedColumns) as error:
+        raise TargetError(error.message, table=error.table, column=error.column, hint=_BEGINS_ANEW) from error
+    if table.lost_columns:
+        names = ", ".join(table.lost_columns)
+        raise TargetError(f"columns were made anew at the target during the copy: {names}", hint=_BEGINS_ANEW)
+    return table
 
 
 def see_snapshot(connection: psycopg.Connection[Any], snapshot: str) -> bool:

@@ -20,7 +20,7 @@ def drop_commands(schema: str, pipeline: str) -> tuple[str, ...]:
     """The commands that a person runs at a target that we cannot reach."""
     name, prefix = sql.Literal(pipeline).as_string(), sql.Literal(f"{pipeline}/").as_string()
     return (
-        f"DELETE FROM {quoted(schema, 'pipeline')} WHERE pipeline = {name}",
+        *(f"DELETE FROM {quoted(schema, table)} WHERE pipeline = {name}" for table in ("pipeline", "applied_table")),
         f"DELETE FROM {quoted(schema, 'task')} WHERE starts_with(queue, {prefix})",
         drop_origins_command(pipeline),
     )

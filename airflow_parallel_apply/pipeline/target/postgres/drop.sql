@@ -7,7 +7,11 @@ SELECT c.relname::text
 FROM pg_constraint k
 JOIN pg_class c ON c.oid = k.conrelid
 WHERE k.contype = 'f' AND k.confrelid = to_regclass(format('%%I.pipeline', %(schema)s::text))
-  AND c.relnamespace = to_regnamespace(quote_ident(%(schema)s));
+  AND c.relnamespace = to_regnamespace(quote_ident(%(schema)s))
+UNION
+SELECT relname::text
+FROM pg_class
+WHERE relname = 'applied_table' AND relnamespace = to_regnamespace(quote_ident(%(schema)s));
 
 -- name: delete_referring
 DELETE FROM {schema}.{table} WHERE pipeline = %(pipeline)s;

@@ -304,3 +304,7 @@ CREATE TABLE {schema}.applied_table (
 -- By the numbers of the source's columns, those that the table has for them. They are its own as long as it is in `place`
 -- (server, database, oid): a dump counts them anew. NULL where they are not known.
 ALTER TABLE {schema}.applied_table ADD COLUMN place text, ADD COLUMN columns jsonb NOT NULL DEFAULT '{{}}';
+
+-- name: upgrade_17
+-- A copy notes the tables that it fills, before there is a pipeline.
+ALTER TABLE {schema}.applied_table DROP CONSTRAINT applied_table_pipeline_fkey;
