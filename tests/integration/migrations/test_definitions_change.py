@@ -127,24 +127,6 @@ def test_a_change_of_type_that_only_its_author_can_make_is_left_to_him(rig: Rig)
     assert_equal(rig)
 
 
-@pytest.mark.long
-def test_columns_that_swapped_names_are_not_guessed(rig: Rig) -> None:
-    rig = rig.having(ddl=DdlPolicy.APPLY)
-    rig.run()
-    swap = (
-        "ALTER TABLE t RENAME COLUMN a TO x",
-        "ALTER TABLE t RENAME COLUMN b TO a",
-        "ALTER TABLE t RENAME COLUMN x TO b",
-    )
-    rig.write(*swap)
-    write_on(rig)
-    with pytest.raises(FatalError, match=r"public\.t"):
-        rig.run()
-    execute(rig.target_dsn, *swap)
-    rig.run()
-    assert_equal(rig)
-
-
 def test_what_a_message_did_already_is_not_done_again(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     for ddl in ("ALTER TABLE t ADD COLUMN d integer DEFAULT 5", "ALTER TABLE t RENAME a TO e", "ALTER TABLE t DROP b"):

@@ -72,9 +72,9 @@ class TargetData:
             raise StagingLost("the staging is gone")
         self.merge_net(rows, staged.net)
 
-    def merge_net(self, rows: Rows, net: Mapping[int, Net]) -> None:
+    def merge_net(self, rows: Rows, net: Mapping[int, Net], *, is_prepared: bool = False) -> None:
         for key, found in net.items():
-            self.require_row(rows, key, found.begins)
+            self.require_row(rows, key, found.begins, is_prepared=is_prepared)
             rows.pop(key, None)
             if found.is_there:
                 rows[key] = found.value
@@ -93,8 +93,9 @@ class TargetData:
                     rows[row.id] = row.value
                 self.require_unique(rows)
 
-    def require_row(self, rows: Rows, key: int, operation: str) -> None:
-        if key in self.poison:
+    def require_row(self, rows: Rows, key: int, operation: str, *, is_prepared: bool = False) -> None:
+        """Nothing refuses any more what is prepared."""
+        if key in self.poison and not is_prepared:
             raise TargetError(f"key {key} {REFUSED}", table="public.t")
         if (key in rows) is (operation == Operation.INSERT):
             raise AssertionError(f"{operation} of key {key}, which is {'there' if key in rows else 'not there'}")
@@ -116,7 +117,8 @@ class TargetData:
         for name in () if series is None else series.names:
             between()
             if name in branches.prepared:
-                self.apply(self.rows, branches.prepared.pop(name).net)
+                self.merge_net(self.rows, branches.prepared.pop(name).net, is_prepared=True)
+                self.require_unique(self.rows)
         between()
         if series is not None and branches.series == series:
             self.positions = [replace(at, seqno=series.last_seqno) for at in self.positions]
