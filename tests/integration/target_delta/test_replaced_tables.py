@@ -92,11 +92,8 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_refused(rig: LakeRig, t
         rig.apply(1, 3, [insert(3, "4")], channel=1)
 
 
-@pytest.mark.parametrize("restored", [A, B], ids=["has it", "lacks it"])
-def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is_put_back(
-    tmp_path: Path, restored: Relation
-) -> None:
-    """One table has its part of the unit, the other one refuses it."""
+def decided(tmp_path: Path) -> LakeRig:
+    """A unit of two tables, which one of them has and the other one has refused."""
     rig = LakeRig(f"delta://{tmp_path}/lake", [A, B]).begin()
 
     def both(seqno: int) -> list[Row]:
@@ -108,6 +105,14 @@ def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is
     with pytest.raises(TargetError, match="is decided"):
         rig.apply(2, 3, both(3))
     rig.table(B).alter.drop_constraint("refuses")
+    return rig
+
+
+@pytest.mark.parametrize("restored", [A, B], ids=["has it", "lacks it"])
+def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is_put_back(
+    tmp_path: Path, restored: Relation
+) -> None:
+    rig = decided(tmp_path)
     last = 4 if restored is A else 3
     rig.table(restored).restore(last - 1)
     with pytest.raises(TargetError, match=f"was restored to version {last - 1} .*Restore it to version {last},"):
@@ -115,6 +120,14 @@ def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is
     rig.table(restored).restore(last)
     rig.open().own(2)
     assert [[row[0] for row in rig.rows(one)] for one in (A, B)] == [["0", "1", "2", "3"]] * 2
+
+
+def test_a_restore_undoes_no_commit_of_a_unit_that_another_lane_finished(tmp_path: Path) -> None:
+    rig = decided(tmp_path)
+    rig.open().own(2)
+    rig.table(A).restore(3)
+    found = errors(rig.open().findings(Expectation(channels=1, tables=(A, B))))
+    assert [one.note for one in found] == ["Restore it to version 4, or drop the pipeline, and begin anew with a copy."]
 
 
 @pytest.mark.parametrize("does", variants(MAINTENANCE, seldom=set(MAINTENANCE) - {"vacuum", "overwrites its schema"}))

@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.target.delta.definition import add_columns,
 from airflow_parallel_apply.pipeline.target.delta.finding import find_rows
 from airflow_parallel_apply.pipeline.target.delta.formats import require_format
 from airflow_parallel_apply.pipeline.target.delta.insertion import are_new
-from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, known_as, look_for, undone
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable, advanced, known_as, look_for, lost
 from airflow_parallel_apply.pipeline.target.delta.loader import staged_rows
 from airflow_parallel_apply.pipeline.target.delta.merge import append, append_changes, merge
 from airflow_parallel_apply.pipeline.target.delta.multiset import change_rows
@@ -92,7 +92,7 @@ class Applier:
         return tables
 
     def apply(self, state: State, decided: Decided) -> list[KnownTable]:
-        """Bring everything in; returns the tables as the last commits made them, if they were made here. Errors:
+        """Bring everything in; returns the tables as the last commits made them, whoever made these. Errors:
         `Unavailable`; `TargetError` where a table refuses.
         """
         found = (
@@ -116,12 +116,13 @@ class Applier:
         each = [self._transactions(state, decided, number, of=len(changes)) for number in range(len(changes))]
         done = self._done(state, decided, table, changes)
         if done and known is not None:
-            _require_whole(relation, undone(self._lake, table, known, each[done - 1]))
+            known = advanced(self._lake, table, known, each[done - 1])
+            _require_whole(relation, lost(self._lake, table, known))
+        if done == len(changes):
+            return known
         for change, transactions in zip(changes[done:], each[done:], strict=True):
             self._change(table, change, transactions)
             sync(self._lake, self._uri(relation), table.version())
-        if done == len(changes):
-            return None
         application, seqno = next(iter(each[-1].items()))
         return replace(self._known_as(table, relation), application=application, seqno=seqno)
 

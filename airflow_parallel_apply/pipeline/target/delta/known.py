@@ -132,13 +132,16 @@ def lost(lake: Lake, table: DeltaTable | None, known: KnownTable) -> tuple[str, 
     )
 
 
-def undone(lake: Lake, table: DeltaTable, known: KnownTable, transactions: Mapping[str, int]) -> tuple[str, str] | None:
-    """The same, of a commit since the known version: the one that set these transactions. Errors: `Unavailable`."""
+def advanced(lake: Lake, table: DeltaTable, known: KnownTable, transactions: Mapping[str, int]) -> KnownTable:
+    """The table as of the commit since the known version that set these transactions, whoever made it; as it was known
+    where the log does not tell. Errors: `Unavailable`.
+    """
+    application, seqno = next(iter(transactions.items()))
     for version in range(known.version + 1, int(table.version()) + 1):
         found = {one["appId"]: one["version"] for one in _actions(lake, known.uri, version, "txn")}
         if transactions.items() <= found.items():
-            return lost(lake, table, replace(known, version=version))
-    return None
+            return replace(known, version=version, application=application, seqno=seqno)
+    return known
 
 
 def _lacks(table: DeltaTable, known: KnownTable) -> bool:
