@@ -123,14 +123,16 @@ def _first_key(address: KafkaAddress, topic: str, count: int) -> bytes | None:
 
 def has_messages(address: KafkaAddress, topic: str, count: int) -> bool:
     """True unless all of a topic's partitions are empty. Errors: librdkafka's own."""
-    kafka = library()
-    consumer = make_consumer(address)
-    try:
-        for partition in range(count):
-            place = kafka.TopicPartition(topic, partition)
-            low, high = consumer.get_watermark_offsets(place, timeout=PATIENCE_SECONDS)
-            if high > low:
-                return True
-    finally:
-        consumer.close()
-    return False
+    return any(high > low for low, high in _watermarks(address, topic, count))
+
+
+def had_messages(address: KafkaAddress, topic: str, count: int) -> bool:
+    """True also of a topic whose messages retention has removed. Errors: librdkafka's own."""
+    return any(high > 0 for _, high in _watermarks(address, topic, count))
+
+
+def _watermarks(address: KafkaAddress, topic: str, count: int) -> list[tuple[int, int]]:
+    """The first and the next offset of each partition."""
+    places = [library().TopicPartition(topic, partition) for partition in range(count)]
+    with closing(make_consumer(address)) as consumer:
+        return [consumer.get_watermark_offsets(place, timeout=PATIENCE_SECONDS) for place in places]

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
-from airflow_parallel_apply.pipeline.target.kafka.check import findings, has_messages
+from airflow_parallel_apply.pipeline.target.kafka.check import findings, had_messages
 from airflow_parallel_apply.pipeline.target.kafka.client import kafka_errors
 from airflow_parallel_apply.pipeline.target.kafka.ownership import Claim, Ownership, generation_lost
 from airflow_parallel_apply.pipeline.target.kafka.positions import PARTITIONS, Head, Positions
@@ -223,10 +223,10 @@ class KafkaTarget:
                 return
             counts = self._topics.counts()
             topics = [self._address.topic(f"{schema}.{table}") for schema, table in self._relations.all_names()]
-            sent = [name for name in topics if name in counts and has_messages(self._address, name, counts[name])]
+            sent = [name for name in topics if name in counts and had_messages(self._address, name, counts[name])]
         if sent:
             raise TargetError(
-                f"the positions in topic {self._positions.topic} are gone, and {sent[0]} has messages: what was "
+                f"the positions in topic {self._positions.topic} are gone, and {sent[0]} had messages: what was "
                 "sent is known no more",
                 op="route",
                 pipeline=self._pipeline,

@@ -317,12 +317,27 @@ def test_a_truncate_is_in_partitions_that_were_added_since_its_topic_was_first_s
     assert [read.partition for read in found if read.headers["operation"] == "truncate"] == [0, 1, 2]
 
 
+def expire(partition: Partition) -> None:
+    """As retention does it, and after a while."""
+    partition.removed = partition.end
+    partition.log.clear()
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_positions_that_retention_removed_are_no_beginning(broker: KafkaBroker, lane: Lane, place: int) -> None:
     lane.commit(lane.staged(-1, 1))
-    of_positions = broker.state.topics["feed._positions.demo"][place]
-    of_positions.removed = of_positions.end
-    of_positions.log.clear()
+    expire(broker.state.topics["feed._positions.demo"][place])
     with pytest.raises(TargetError, match=rf"partition {place} of topic feed\._positions\.demo .* was removed"):
         lane.session.target.positions()
     assert "deleted" in lane.session.target.drop(force=True).done[0]
+
+
+def test_what_was_sent_is_not_sent_again_though_positions_and_messages_are_gone(
+    broker: KafkaBroker, lane: Lane
+) -> None:
+    lane.commit(lane.staged(-1, 1))
+    expire(broker.state.topics[TOPIC][0])
+    broker.state.delete("feed._positions.demo")
+    lane.session.target.migrate()
+    with pytest.raises(TargetError, match=r"positions in .* are gone, and feed\.public\.t had messages"):
+        lane.session.route(lane.generation, log_id="log", routing=Routing(channels=1))
