@@ -45,13 +45,13 @@ _CLOSE_CHECK_SECONDS: Final = 1.0
 
 
 class PostgresQueue(Queue):
-    """Connects at the first call; never changes the schema (`migrate` does). `clock` measures timeouts only, in
-    seconds, monotonic.
+    """Connects at the first call; never changes the schema (`migrate` does). `clock` measures timeouts and
+    silence only, in seconds, monotonic.
     """
 
     def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, clock: Callable[[], float] = time.monotonic) -> None:
         self._statements = Statements(schema)
-        self._connections = Connections(dsn, self._statements)
+        self._connections = Connections(dsn, self._statements, clock=clock)
         self._clock = clock
 
     def claim_many(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from airflow_parallel_apply.postgres.logins import LOGIN_HINT, refuses_login
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, POOLER_HINT, SettingsLost, settle
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
+from airflow_parallel_apply.queue.postgres.answering import Unanswered, connect
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION, Statements
 
 APPLICATION_NAME: Final = "parallel_apply queue"
@@ -28,6 +30,10 @@ _BRIEF: Final = {"idle_in_transaction_session_timeout": "10s"}
 """Ends the transaction of a client that was stopped in the middle of a modify, whose locks hide tasks from others."""
 
 _MIGRATE_HINT: Final = "Run `python -m airflow_parallel_apply.queue migrate` as a user who may create tables."
+_SILENCE_HINT: Final = (
+    "Does what stands between here and the server (a proxy, a load balancer, a firewall) swallow what is sent? If the "
+    f"server's pg_stat_activity has the statement (application_name '{APPLICATION_NAME}'), it waits for somebody there."
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -39,9 +45,10 @@ class Connections:
     dropped, so that the next call starts afresh), `QueueMisconfigured` for what retrying cannot fix.
     """
 
-    def __init__(self, dsn: str, statements: Statements) -> None:
+    def __init__(self, dsn: str, statements: Statements, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._conninfo = conninfo(dsn)
         self._statements = statements
+        self._clock = clock
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
@@ -114,7 +121,7 @@ class Connections:
 
     def _connect(self) -> Connection:
         try:
-            connection = psycopg.connect(self._conninfo, autocommit=True)
+            connection = connect(self._conninfo, clock=self._clock)
         except psycopg.OperationalError as error:
             if refuses_login(str(error)):
                 raise QueueMisconfigured(
@@ -143,6 +150,8 @@ class Connections:
             return translated(error, self._statements.schema)
         if connection.closed:
             self._drop_idle()
+            if isinstance(error, Unanswered):
+                return translated(error, self._statements.schema)
             return QueueUnavailable(f"the connection to the queue's database was lost: {line(error)}")
         return translated(error, self._statements.schema)
 
@@ -171,7 +180,7 @@ def require_own_session(connection: psycopg.Connection[Any], made_by: str) -> No
     """`made_by`: the connection string of the connection. Errors: `QueueMisconfigured` for one that a pooler shares."""
     # Of a pooler that has no session to spare nothing is known.
     with suppress(psycopg.OperationalError):
-        if shares_sessions(connection, lambda: psycopg.connect(made_by, autocommit=True)):
+        if shares_sessions(connection, lambda: connect(made_by)):
             raise QueueMisconfigured(f"the queue's database: {POOLER_FOUND}. Hint: {POOLER_HINT}")
 
 
@@ -200,6 +209,8 @@ def translated(error: psycopg.Error, schema: str) -> QueueError:
             f"the queue's database takes no writes: {line(error)}. Hint: A standby answers here: name the primary, or "
             "all servers, host=a,b with target_session_attrs=read-write."
         )
+    if isinstance(error, Unanswered):
+        return QueueUnavailable(f"the queue's database is reached, but {line(error)}. Hint: {_SILENCE_HINT}")
     if isinstance(error, psycopg.OperationalError):
         return QueueUnavailable(f"the queue's database cannot do this now: {line(error)}")
     return QueueError(f"the queue's database refused a statement: {line(error)}")

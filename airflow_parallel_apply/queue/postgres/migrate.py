@@ -10,6 +10,7 @@ from psycopg import sql
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.raising import event_trigger_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured, QueueUnavailable
+from airflow_parallel_apply.queue.postgres.answering import connect
 from airflow_parallel_apply.queue.postgres.connections import (
     conninfo,
     line,
@@ -29,7 +30,7 @@ def migrate(dsn: str, schema: str = DEFAULT_SCHEMA) -> tuple[str, ...]:
     """
     statements = Statements(schema)
     try:
-        with psycopg.connect(conninfo(dsn), autocommit=True) as connection:
+        with connect(conninfo(dsn)) as connection:
             prepare_session(connection)
             require_own_session(connection, conninfo(dsn))
             try:

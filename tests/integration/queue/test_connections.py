@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -18,6 +19,7 @@ from airflow_parallel_apply.queue.open import look_at_queue, prepare_queue
 from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION
 from tests.support.pooler import transaction_pooler
+from tests.support.swallowing import swallowing_proxy
 
 pytestmark = pytest.mark.usefixtures("new_sessions")
 
@@ -77,6 +79,21 @@ def test_a_server_that_became_a_standby_is_unavailable_and_its_session_is_not_us
 _SESSIONS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'parallel_apply queue' AND datname = current_database()"
 )
+
+
+def test_a_statement_that_something_on_the_way_swallows_is_given_up(dsn: str, target_server: PostgresServer) -> None:
+    """TCP is content: what stands between has acknowledged it. An hour passes on the clock of the one who waits."""
+    with swallowing_proxy(target_server.port) as proxy:
+        through = make_conninfo(dsn, host="127.0.0.1", port=proxy.port, sslmode="disable")
+        queue = PostgresQueue(through, clock=lambda: time.monotonic() + 3600 * proxy.swallows.is_set())
+        with closing(queue):
+            queue.modify(claimant="maker", insert=[Insert(queue="q")])
+            proxy.swallows.set()
+            told = "reached, but it has not answered for 60 s. Hint: .*a proxy, .*swallow"
+            with pytest.raises(QueueUnavailable, match=told):
+                queue.try_claim(["q"], claimant="ann", lease=LEASE)
+            proxy.swallows.clear()
+            assert queue.try_claim(["q"], claimant="ann", lease=LEASE) is not None
 
 
 def test_a_service_file_and_a_server_that_is_gone_lead_to_the_one_that_takes_writes(
