@@ -72,16 +72,24 @@ class Settings:
 
 
 def run_identity(context: Context) -> RunIdentity:
-    """The same for every task of a DAG run, and for the run's retries and clears. A run that was deleted may leave its
-    id to another one, which ends elsewhere unless both have an interval: the time of the trigger tells the two apart.
+    """The same for every task of a DAG run, and for the run's retries and clears."""
+    return RunIdentity(
+        run_id=lasting_run_id(context),
+        owner=owner_of(f"{context['ti'].dag_id}/{context['run_id']}"),
+        interval=_interval(context),
+    )
+
+
+def lasting_run_id(context: Context) -> str:
+    """A run that was deleted may leave its id to another one, which has other work to do unless both have an interval:
+    the time of the trigger tells the two apart.
     """
     run = f"{context['ti'].dag_id}/{context['run_id']}"
-    interval = interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
-    return RunIdentity(
-        run_id=f"{run}@{context['dag_run'].run_after.astimezone(UTC).isoformat()}" if interval is None else run,
-        owner=owner_of(run),
-        interval=interval,
-    )
+    return run if _interval(context) else f"{run}@{context['dag_run'].run_after.astimezone(UTC).isoformat()}"
+
+
+def _interval(context: Context) -> Interval | None:
+    return interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
 
 
 def interval_of(start: datetime | None, end: datetime | None) -> Interval | None:

@@ -12,7 +12,7 @@ from airflow.sdk.observability import stats
 
 from airflow_parallel_apply.hooks import connections, parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Guarded
+from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Guarded, lasting_run_id
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS: Final = 5.0
 _TOPICS: Final = "kafka"
-_THIS_TASK: Final = "{{ ti.dag_id }}/{{ run_id }}/{{ ti.task_id }}/{{ ti.map_index }}"
 
 
 class EncodeOperator(Guarded, BaseOperator):
@@ -86,7 +85,7 @@ class EncodeOperator(Guarded, BaseOperator):
         source_conn_id: str = "",
         table: str = "query.rows",
         key: Sequence[str] | str = (),
-        export_id: str = _THIS_TASK,
+        export_id: str | None = None,
         retries: int = DEFAULT_RETRIES,
         retry_delay: timedelta = DEFAULT_RETRY_DELAY,
         **kwargs: Any,
@@ -108,10 +107,10 @@ class EncodeOperator(Guarded, BaseOperator):
         self.export_id = export_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        return self.guarded(context, self._export).to_json()
+        return self.guarded(context, lambda: self._export(context)).to_json()
 
-    def _export(self) -> ExportReport:
-        report = self._exported_query() if self.sql else self._exported_changes()
+    def _export(self, context: Context) -> ExportReport:
+        report = self._exported_query(context) if self.sql else self._exported_changes()
         self.log.info("%s", report)
         if report.texts:
             self.log.info("columns that keep the source's text: %s", ", ".join(report.texts))
@@ -133,7 +132,7 @@ class EncodeOperator(Guarded, BaseOperator):
             log, self._place(), self._options(), report=self._log_progress, cancelled=lambda: self.killed
         )
 
-    def _exported_query(self) -> ExportReport:
+    def _exported_query(self, context: Context) -> ExportReport:
         from airflow_parallel_apply.pipeline.export import QueryOptions, export_query
 
         if self.until_seqno not in ("", None) or not self.source_conn_id:
@@ -142,7 +141,8 @@ class EncodeOperator(Guarded, BaseOperator):
                 op="export",
                 hint="Name the connection of the database that runs it.",
             )
-        query = QueryOptions(sql=self.sql, export_id=self.export_id, table=self.table, key=_words(self.key))
+        export_id = _task_id(context) if self.export_id is None else self.export_id
+        query = QueryOptions(sql=self.sql, export_id=export_id, table=self.table, key=_words(self.key))
         return export_query(
             connections.database(self.source_conn_id, parameter="source_conn_id"),
             query,
@@ -194,6 +194,12 @@ class EncodeOperator(Guarded, BaseOperator):
         if now >= self._next_line:
             self._next_line = now + _LINE_SECONDS
             self.log.info("exporting: %s", encoded)
+
+
+def _task_id(context: Context) -> str:
+    """The task's instance, of this run and of none that gets its id."""
+    task = context["ti"]
+    return f"{lasting_run_id(context)}/{task.task_id}/{task.map_index}"
 
 
 def _words(value: Sequence[str] | str) -> tuple[str, ...]:

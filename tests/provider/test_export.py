@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -89,6 +91,28 @@ def test_a_query_goes_into_the_topics_of_a_connection_once(source_dsn: str, monk
         assert [(one["rows"], one["topics"]) for one in reports] == [(1, ["shop.sales.daily"]), (0, [])]
         (message,) = committed(broker.address, "shop.sales.daily")
         assert (message.key, message.value) == (b'{"a":1}', b'{"a":1}')
+
+
+def test_a_run_that_has_the_id_of_a_deleted_one_exports_its_query(
+    source_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", connection_of(source_dsn))
+
+    def rows(run_after: datetime, **interval: datetime) -> int:
+        names = {"dag_id": "sales", "task_id": "export", "map_index": -1, "xcom_push": lambda *_: None}
+        run = {"run_id": "friday", "dag_run": SimpleNamespace(run_after=run_after), "ti": SimpleNamespace(**names)}
+        context: Any = {**run, **interval}
+        task = EncodeOperator(
+            task_id="export", sql="SELECT 7 AS a", source_conn_id="shop_db", place=str(tmp_path / "out")
+        )
+        task.render_template_fields(context)
+        report: dict[str, Any] = task.execute(context)
+        return int(report["rows"])
+
+    first, second = datetime(2026, 1, 30, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
+    assert [rows(first), rows(first), rows(second)] == [1, 0, 1]
+    interval = {"data_interval_start": first, "data_interval_end": second}
+    assert [rows(first, **interval), rows(second, **interval)] == [1, 0]
 
 
 @pytest.mark.parametrize(
