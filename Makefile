@@ -26,7 +26,9 @@ export DEMO_KEEP ?= 0
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@if [ -t 1 ]; then bold='\033[1m' plain='\033[0m'; else bold= plain=; fi; \
+	awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
+		'/^[a-z-]+:.*## / { printf "  %s%-10s%s %s\n", bold, $$1, plain, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(INSTALLED) ## Make .venv with everything pinned (the other targets do it by themselves)
