@@ -301,7 +301,7 @@ def _stored(conn_id: str) -> Connection | None:
 def _missing(conn_id: str, parameter: str, error: Exception) -> NoReturn:
     raise ConfigurationError(
         f"{parameter}: connection {conn_id!r} cannot be read: {str(error).splitlines()[0]}",
-        hint=f"Create it (Admin, Connections) or set AIRFLOW_CONN_{conn_id.upper()}.",
+        hint=f"Create it (Admin, Connections), or set AIRFLOW_CONN_{conn_id.upper()} to a URI or to whole JSON.",
     ) from error
 
 

@@ -9,6 +9,7 @@ One rule makes a URL of all of them, which the target's connector reads::
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
@@ -40,6 +41,8 @@ def url_of(connection: Connection, scheme: str, extras: Mapping[str, object], *,
         )
     protocol, has_protocol, rest = connection.host.rpartition("://")
     server, slash, path = rest.partition("/")
+    if _is_ipv6(server):
+        server = f"[{server}]"
     if connection.port:
         server = f"{server}:{connection.port}"
     if connection.schema:
@@ -51,6 +54,15 @@ def url_of(connection: Connection, scheme: str, extras: Mapping[str, object], *,
         f"{f'{scheme}+{protocol}' if has_protocol else scheme}://{user}{server}{slash}{path}"
         f"{f'?{options}' if options else ''}"
     )
+
+
+def _is_ipv6(server: str) -> bool:
+    """True for an address without the brackets that it needs in a URL."""
+    try:
+        IPv6Address(server)
+    except ValueError:
+        return False
+    return True
 
 
 def _word(value: object) -> str:

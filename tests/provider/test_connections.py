@@ -50,6 +50,7 @@ def test_a_type_that_an_installed_package_has_a_source_for_becomes_its_url(monke
         ({"host": "file:///mnt/lake", "extra": {"format": "avro"}}, "memo+file:///mnt/lake?format=avro"),
         ({"host": "s3://lake/shop", "login": "KEY", "password": "a/b@c"}, "memo+s3://KEY:a%2Fb%40c@lake/shop"),
         ({"host": "db.invalid", "port": 3306, "schema": "shop", "login": "me"}, "memo://me@db.invalid:3306/shop"),
+        ({"host": "fd00::7", "port": 3306, "schema": "shop"}, "memo://[fd00::7]:3306/shop"),
         ({"host": "a:1,b:2", "extra": {"tls": True, "ca": ""}}, "memo://a:1,b:2?tls=true"),
     ],
 )
@@ -87,6 +88,12 @@ def test_a_missing_connection_is_one_line_that_says_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_NO_SUCH") as raised:
         connections.database("no_such", parameter="source_conn_id")
     assert "\n" not in str(raised.value)
+
+
+def test_a_variable_that_is_cut_off_is_told_what_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    define(monkeypatch, "shop", '{"conn_type": "postgres"')
+    with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_SHOP to a URI or to whole JSON"):
+        connections.database("shop", parameter="source_conn_id")
 
 
 @pytest.mark.long
