@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.check.check import check_pipeline
+from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.plain_rig import PlainRig, plain_rig
@@ -95,6 +96,35 @@ def test_rows_that_the_targets_own_key_deletes_alone_are_counted(rig: PlainRig, 
     rig.write("INSERT INTO child VALUES (77, 1)", "INSERT INTO parent VALUES (78, 77)")
     rig.run()
     assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("action", variants(["CASCADE", "SET NULL"], seldom=["SET NULL"]))
+def test_rows_that_another_pipeline_brings_are_left_alone_by_keys(rig: PlainRig, tmp_path: Path, action: str) -> None:
+    """It may be ahead, and bring them no more."""
+    other = rig.having(pipeline="q", log_url=str(tmp_path / "other"), tables=TablePatterns(include=("public.child",)))
+    rig = rig.having(tables=TablePatterns(include=("public.parent",)))
+    rig.both(
+        "CREATE TABLE parent (id int PRIMARY KEY)",
+        "CREATE TABLE child (id int PRIMARY KEY, parent int)",
+        _ADD.format(f"ON DELETE {action}"),
+    )
+    for changes in ((), ("INSERT INTO parent VALUES (3)", "INSERT INTO child VALUES (3, 3)")):
+        rig.write(*changes)
+        rig.run()
+        other.run()
+    rig.write("DELETE FROM parent")
+    ((between,),) = rig.rows("SELECT pg_current_wal_lsn()", side="source")
+    rig.write("DELETE FROM child", "INSERT INTO parent VALUES (3)", "INSERT INTO child VALUES (3, 3)")
+    other.run()
+    told = r"foreign keys of the target changed rows of public\.child that pipeline q brings: To parent.*Run (.*?) at"
+    with pytest.raises(FatalError, match=told) as caught:
+        rig.run(until=between)
+    found = re.search(told, str(caught.value))
+    assert found is not None
+    as_owner(rig, found[1])
+    rig.run()
+    for pipeline in (rig, other):
+        assert pipeline.comparison().equal
 
 
 @gated

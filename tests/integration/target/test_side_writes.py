@@ -144,3 +144,30 @@ def test_a_trigger_that_writes_to_followed_tables_is_named_and_its_hint_leads_on
     execute(rig.target_dsn, message.split("Hint: ")[1].split("Run ")[1].split(";", maxsplit=1)[0])
     rig.run()
     assert rig.comparison().equal
+
+
+def test_a_trigger_that_writes_to_a_table_of_another_pipeline_is_named_and_its_hint_leads_on(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Its rows would be there twice: the other pipeline brings them, too."""
+    other = rig.having(pipeline="q", log_url=str(tmp_path / "other"), tables=TablePatterns(include=("public.seen",)))
+    rig = rig.having(tables=TablePatterns(include=("public.t",)))
+    rig.both(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE seen (id int)",
+        "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO seen VALUES (NEW.id); "
+        "RETURN NULL; END'",
+        "CREATE TRIGGER act AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION act()",
+    )
+    execute(rig.target_dsn, "ALTER TABLE t ENABLE ALWAYS TRIGGER act")
+    rig.run()
+    other.run()
+    rig.write("INSERT INTO t VALUES (1)")
+    told = "the trigger act of t changes what is applied: it writes to public.seen, whose rows pipeline q brings"
+    with pytest.raises(FatalError, match=told) as caught:
+        rig.run()
+    assert "Or, if that pipeline is no more: `parallel-apply drop --pipeline q`" in str(caught.value)
+    execute(rig.target_dsn, str(caught.value).split("Hint: ")[1].split("Run ")[1].split(";", maxsplit=1)[0])
+    for pipeline in (rig, other):
+        pipeline.run()
+        assert pipeline.comparison().equal

@@ -73,8 +73,8 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
             table = _held(into, part, order)
             copying = open_copying(
                 into,
+                writing,
                 table,
-                schema=order.schema,
                 as_replica=as_replica,
                 followed=lambda: record.targets(order.copy_id),
             )

@@ -192,7 +192,7 @@ class Recopy:
             connection.execute("SET LOCAL lc_monetary = 'C'")
             as_replica = be_replica(connection, self._writing)
             tables = hold_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
-            beside = SideWrites(connection, schema=self._writing.schema, followed=self._followed, as_replica=as_replica)
+            beside = SideWrites(connection, self._writing, followed=self._followed, as_replica=as_replica)
             beside.begin(tables)
             empty_tables(connection, self._writing, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)
@@ -304,9 +304,7 @@ class Recopy:
                 size=sizes[number],
                 of=sum(sizes),
             )
-            copying = open_copying(
-                connection, table, schema=self._writing.schema, as_replica=as_replica, followed=self._followed
-            )
+            copying = open_copying(connection, self._writing, table, as_replica=as_replica, followed=self._followed)
             with self._writing.errors("recopy"):
                 copying.begin()
                 rows = origin.rows_then(oid for oid, *_ in then.parts.get(origin.oid, ()))

@@ -112,7 +112,7 @@ def merge_here(
 def _merge(
     connection: Connection, session: Session, parts: Sequence[Part], followed: Collection[tuple[str, str]]
 ) -> None:
-    beside = SideWrites(connection, schema=session.schema, followed=lambda: followed, as_replica=True)
+    beside = SideWrites(connection, session, followed=lambda: followed, as_replica=True)
     merge_parts(connection, session, parts, reinserting=Reinserting(as_replica=True), beside=beside)
     beside.require_nothing_left()
 

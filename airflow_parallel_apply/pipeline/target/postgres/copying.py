@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.target.postgres.exact import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.guards import INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.narrow import narrow_columns, refused_by_width
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.staged_columns import text_column
 from airflow_parallel_apply.pipeline.target.postgres.staging import create_staging
@@ -34,16 +34,16 @@ _SUM: Final = sql.SQL('SELECT count(*), sum(hashtextextended(ROW({values})::text
 
 def open_copying(
     connection: Connection,
+    session: Session,
     table: TargetTable,
     *,
-    schema: str,
     as_replica: bool,
     followed: Callable[[], Collection[tuple[str, str]]],
 ) -> Copying:
     """With care, where it is needed. `followed`: schema and name of each of the pipeline's tables."""
     if not needs_care(table, as_replica=as_replica):
         return Copying(connection, table)
-    return CarefulCopying(connection, table, schema=schema, as_replica=as_replica, followed=followed)
+    return CarefulCopying(connection, session, table, as_replica=as_replica, followed=followed)
 
 
 def needs_care(table: TargetTable, *, as_replica: bool) -> bool:
@@ -100,18 +100,18 @@ class CarefulCopying(Copying):
     def __init__(
         self,
         connection: Connection,
+        session: Session,
         table: TargetTable,
         *,
-        schema: str,
         as_replica: bool,
         followed: Callable[[], Collection[tuple[str, str]]],
     ) -> None:
         super().__init__(connection, table)
-        self._schema = schema
+        self._schema = session.schema
         self._as_replica = as_replica
         self._inexact = inexact_columns(table)
         self._name = f"c_{uuid4().hex}"
-        self._beside = SideWrites(connection, schema=schema, followed=followed, as_replica=as_replica)
+        self._beside = SideWrites(connection, session, followed=followed, as_replica=as_replica)
 
     @property
     def columns(self) -> sql.Composed:

@@ -90,10 +90,17 @@ def changed_rows(connection: Connection, table: TargetTable, *, row: str, schema
 
 
 def changed_others(
-    connection: Connection, tables: Sequence[TargetTable], *, changed: str, schema: str, as_replica: bool
+    connection: Connection,
+    tables: Sequence[TargetTable],
+    *,
+    changed: str,
+    other: str | None,
+    schema: str,
+    as_replica: bool,
 ) -> TargetError:
     """The error for rows of a followed table, `changed`, that were written while changes of these tables were applied,
-    and were not among them. Errors: psycopg's own.
+    and were not among them. `other`: the pipeline that brings that table's rows, if it is another one. Errors:
+    psycopg's own.
     """
     events = (INSERT, UPDATE, DELETE, TRUNCATE)
     guards = [
@@ -102,10 +109,14 @@ def changed_others(
         for guard in find_guards(connection, table, events, schema=schema, as_replica=as_replica, also_after=True)
     ]
     names = ", ".join(f"the {guard} of {guard.place}" for guard in guards) or "something"
+    whose, way_on = "", ""
+    if other is not None:
+        whose = f", whose rows pipeline {other} brings"
+        way_on = f" Or, if that pipeline is no more: `parallel-apply drop --pipeline {other}`."
     return TargetError(
-        f"{names} changes what is applied: it writes to {changed}",
+        f"{names} changes what is applied: it writes to {changed}{whose}",
         table=changed,
-        hint=_hint(connection, guards, as_replica=as_replica),
+        hint=f"{_hint(connection, guards, as_replica=as_replica)}{way_on}",
     )
 
 

@@ -2,7 +2,8 @@
 
 A trigger behind the row may change it, its neighbours, or another followed table, at once or at the end of the
 transaction, and no statement of ours would show it. The server counts what a transaction writes to each table: so much
-as was applied, and not a row more. Nothing is counted where nothing of the target's acts on the rows that come.
+as was applied, and not a row more; to a table of another pipeline, which brings what is written there, none. Nothing is
+counted where nothing of the target's acts on the rows that come.
 
 Source: `pg_stat_get_xact_tuples_*`. They count this session's rows that are not yet reported, so two readings inside
 one transaction are compared. An update that moves a row to another partition counts as a deletion and an insertion
@@ -20,7 +21,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.cascades import ActingKey, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.guards import changed_others, require_no_acting_references
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
 from airflow_parallel_apply.postgres.filled import filled
@@ -63,8 +64,8 @@ class Written:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     """The counts and files of one table. `files`: the file of each of its parts, by oid. Rows that go with their file,
-    as by TRUNCATE, are not counted. `locked`: parts to which nobody but this transaction can have given another file,
-    as VACUUM FULL does.
+    as by TRUNCATE, are not counted. `locked`: tables that nobody but this transaction can have given another file, as
+    VACUUM FULL does, or dropped.
     """
 
     written: Written
@@ -74,7 +75,7 @@ class _Reading:
     def keeps_files_of(self, before: _Reading) -> bool:
         """True if no part lost its rows here, or became another one; new ones do no harm."""
         return all(
-            part in self.files and (self.files[part] == file or part not in self.locked)
+            part not in self.locked or (part in self.files and self.files[part] == file)
             for part, file in before.files.items()
         )
 
@@ -87,13 +88,14 @@ class SideWrites:
     def __init__(
         self,
         connection: Connection,
+        session: Session,
         *,
-        schema: str,
         followed: Callable[[], Collection[tuple[str, str]]],
         as_replica: bool,
     ) -> None:
         self._connection = connection
-        self._schema = schema
+        self._schema = session.schema
+        self._pipeline = session.pipeline
         self._followed = followed
         self._as_replica = as_replica
         self._guarded: dict[int, TargetTable] = {}
@@ -106,7 +108,9 @@ class SideWrites:
         self._seen: dict[int, TargetTable] = {}
         """All that were guarded."""
         self._names: dict[int, str] = {}
-        self._tables: dict[int, str] = {}
+        self._others: dict[int, str] = {}
+        """The pipelines that write to those tables to which this one does not."""
+        self._tables: Collection[int] = ()
         self._before: Mapping[int, _Reading] = {}
         self._ours: dict[int, Written] = {}
 
@@ -127,7 +131,6 @@ class SideWrites:
                 )
             self._tables = self._find_tables(tables)
             self._before = self._read()
-            self._names.update(self._tables)
         self._guarded.update((table.oid, table) for table in guarded)
         self._seen.update(self._guarded)
 
@@ -181,14 +184,14 @@ class SideWrites:
                 self._acted.pop(oid, None)
             elif not after.keeps_files_of(before):
                 raise self._error(oid)
-            elif oid in self._acting:
+            elif oid in self._acting and oid not in self._others:
                 # What a key updates the log brings again, and what it deletes, too, which finds it done.
                 self._acted[oid] = self._acted.get(oid, 0) + written.net - ours.net
             elif written.across_partitions != ours.across_partitions:
                 raise self._error(oid)
         self._guarded.clear()
         self._ours.clear()
-        self._tables = {}
+        self._tables = ()
 
     def require_nothing_left(self) -> None:
         """Compare what foreign keys of the target have deleted, at the transaction's end. Errors: `TargetError`."""
@@ -205,15 +208,21 @@ class SideWrites:
         oids = {table.oid for table in tables}
         return any(key.parent_root in oids for key in find_acting_keys(self._connection, schema=self._schema))
 
-    def _find_tables(self, tables: Sequence[TargetTable]) -> dict[int, str]:
+    def _find_tables(self, tables: Sequence[TargetTable]) -> Collection[int]:
         names = {*self._followed(), *((table.relation.schema, table.relation.table) for table in tables)}
         for key in find_acting_keys(self._connection, schema=self._schema):
             self._acting.setdefault(key.child_root, {})[key.name] = key
         found = self._connection.execute(
             statement("side_writes", "tables", schema=self._schema),
-            {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]},
-        )
-        return dict(found.fetchall())
+            {
+                "schemas": [schema for schema, _ in names],
+                "tables": [table for _, table in names],
+                "pipeline": self._pipeline,
+            },
+        ).fetchall()
+        self._names.update((oid, name) for oid, name, _ in found)
+        self._others = {oid: pipeline for oid, _, pipeline in found if pipeline is not None}
+        return [oid for oid, *_ in found]
 
     def _read(self) -> dict[int, _Reading]:
         found = self._connection.execute(
@@ -227,6 +236,7 @@ class SideWrites:
         }
 
     def _error(self, oid: int) -> TargetError:
+        other = self._others.get(oid)
         if oid in self._acting and not self._seen:
             acting = self._acting[oid]
             names = ", ".join(sorted(acting))
@@ -236,8 +246,8 @@ class SideWrites:
                 if key.is_own
             )
             return TargetError(
-                f"foreign keys of the target changed rows of {self._names[oid]} that the source did not change: "
-                f"{names}",
+                f"foreign keys of the target changed rows of {self._names[oid]} that "
+                f"{'the source did not change' if other is None else f'pipeline {other} brings'}: {names}",
                 table=self._names[oid],
                 hint=f"Run {commands} at the target, as the table's owner; then run again. What the source's own keys "
                 "do is sent.",
@@ -246,6 +256,7 @@ class SideWrites:
             self._connection,
             list(self._seen.values()),
             changed=self._names[oid],
+            other=other,
             schema=self._schema,
             as_replica=self._as_replica,
         )

@@ -1,16 +1,24 @@
 -- name: tables
--- A partition counts with its table.
-WITH named AS (
-    SELECT c.oid, c.relispartition, format('%%s.%%s', n.nspname, c.relname) AS name
+-- A partition counts with its table. `pipeline`: another one that writes to the table, and this one does not.
+WITH wanted AS (
+    SELECT c.oid, NULL AS pipeline
     FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted (nspname, relname)
     JOIN pg_namespace n ON n.nspname = wanted.nspname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname AND c.relkind IN ('r', 'p')
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+    UNION ALL
+    SELECT target, pipeline FROM {schema}.applied_table WHERE pipeline <> %(pipeline)s
+), followed AS (
+    SELECT oid, CASE WHEN count(*) = count(pipeline) THEN min(pipeline) END AS pipeline
+    FROM wanted
+    GROUP BY oid
 )
-SELECT oid::bigint, name
-FROM named
-WHERE NOT relispartition OR NOT EXISTS (
-    SELECT FROM pg_partition_ancestors(named.oid) AS above (oid) JOIN named other ON other.oid = above.oid
-    WHERE other.oid <> named.oid
+SELECT c.oid::bigint, format('%%s.%%s', n.nspname, c.relname) AS name, followed.pipeline
+FROM followed
+JOIN pg_class c ON c.oid = followed.oid AND c.relkind IN ('r', 'p')
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT c.relispartition OR NOT EXISTS (
+    SELECT FROM pg_partition_ancestors(c.oid) AS above (oid) JOIN followed other ON other.oid = above.oid
+    WHERE other.oid <> c.oid
 );
 
 -- name: written
@@ -22,7 +30,7 @@ WITH locked AS MATERIALIZED (
 SELECT c.oid::bigint, sum(pg_stat_get_xact_tuples_inserted(part.oid))::bigint,
        sum(pg_stat_get_xact_tuples_updated(part.oid))::bigint, sum(pg_stat_get_xact_tuples_deleted(part.oid))::bigint,
        json_object_agg(part.oid, pg_relation_filenode(part.oid)) AS files,
-       coalesce(json_agg(part.oid::text) FILTER (WHERE part.oid IN (SELECT relation FROM locked)), '[]') AS locked
+       (SELECT coalesce(json_agg(relation::text), '[]') FROM locked) AS locked
 FROM pg_class c
 CROSS JOIN LATERAL (
     SELECT c.oid WHERE c.relkind <> 'p'

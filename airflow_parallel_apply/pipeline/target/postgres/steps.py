@@ -92,7 +92,7 @@ class Steps:
         reinserting = Reinserting(as_replica=be_replica(self._connection, self._session), alone=self._alone)
         beside = SideWrites(
             self._connection,
-            schema=self._session.schema,
+            self._session,
             followed=self._relations.names,
             as_replica=reinserting.as_replica,
         )
