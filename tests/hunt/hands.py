@@ -156,7 +156,12 @@ def positions_lost(dice: random.Random, tables: Sequence[Table]) -> list[Step | 
         rows,
         Step(do="run"),
         # Without any of them, the run that comes takes itself for the first one.
-        Step(do="target", sql=(what,), kind=kind, names=("positions", "does not hold", "is to find none")),
+        Step(
+            do="target",
+            sql=(what,),
+            kind=kind,
+            names=("positions", "does not hold", "is to find none", "is there already"),
+        ),
         *dice.choice(([], [rows])),
     ]
 
