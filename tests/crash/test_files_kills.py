@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import time
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tests.crash.scene import Scene, wait_until
 from tests.integration.target_files.feeds import files_of, replayed
 from tests.support.rig import execute
 from tests.support.step_process import Fault
+from tests.support.steps import StepProcess
 from tests.support.variants import variants
 
 FEED = "airflow_parallel_apply.pipeline.target.files.feed:FeedWriter"
@@ -30,6 +33,9 @@ KILLS = {
     "between commit and finish": Fault(at=f"{TARGET}.commit", when="after", call=2),
 }
 """The places where a lane dies."""
+
+_MOST_FILES = 12
+"""Random moments lie among so many files that lanes write: few enough that there is work left at the last moment."""
 
 
 @pytest.fixture
@@ -60,6 +66,16 @@ def require_exact(scene: Scene, lake: Path) -> None:
     assert all((lake / file.path).stat().st_size == file.bytes_ for file in files_of(lake))
 
 
+def file_count(lake: Path) -> int:
+    """Files of every kind, those that are being written as well."""
+    return sum(len(names) for _, _, names in os.walk(lake))
+
+
+def has_come(lake: Path, there: int, lanes: Sequence[StepProcess]) -> bool:
+    """So many files are there, or no lane is left that would write them."""
+    return file_count(lake) >= there or not any(lane.running for lane in lanes)
+
+
 @pytest.mark.parametrize(
     "place", variants(KILLS, seldom=["while data is written", "data written", "between commit and finish"])
 )
@@ -87,13 +103,14 @@ def test_lanes_that_die_at_twenty_random_moments_leave_every_change_once(
         )
     written.rig.capture("one")
     plan(written.rig.config, written.rig.target)
+    lake = tmp_path / "lake"
     rng = random.Random(7)
     cut_off = 0
     for _ in range(20):
         opened = written.open("one")
+        there = file_count(lake) + rng.randrange(_MOST_FILES)
         lanes = [written.start_lane(opened, lane) for lane in range(2)]
-        moment = time.monotonic() + rng.uniform(0.5, 4)
-        wait_until(lambda end=moment: time.monotonic() >= end, what="the moment")  # type: ignore[misc]
+        wait_until(partial(has_come, lake, there, lanes), what="the moment")
         for lane in lanes:
             lane.signal(signal.SIGKILL)
         cut_off += [lane.wait() for lane in lanes].count(-signal.SIGKILL)
