@@ -161,7 +161,8 @@ class Feedings:
         }
 
     def _opened(self, subject: Subject) -> Feeding:
-        """The feeding of a subject. One that has failed, or of a log that has passed over tables since, is replaced.
+        """The feeding of a subject. One that has failed, or of a log that has passed over tables since, or that is
+        served under another name by now, is replaced.
         Errors: `ConfigurationError` where this router holds no rows, or does not serve the log.
         """
         if not self._limits.memory_bytes:
@@ -176,7 +177,7 @@ class Feedings:
         with self._lock:
             self._used[key] = self._clock()
             found = self._feedings.get(key)
-            if found is None or found.failure or found.subject.recopies != subject.recopies:
+            if found is None or found.failure or (found.name, found.subject.recopies) != (name, subject.recopies):
                 if found is not None:
                     ended.append(found)
                 self._feedings[key] = Feeding(
