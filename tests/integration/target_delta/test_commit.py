@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.fs import DeltaStorageHandler
 
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.partition.routing import Routing
@@ -293,3 +294,13 @@ def test_what_was_staged_and_is_gone_is_staged_again(rig: LakeRig) -> None:
         target.commit(unit, [Merge(staged)])
     rig.apply(-1, 1, [insert(1, "1", "a", "x")])
     assert rig.seqnos() == [1, -1]
+
+
+def test_positions_are_read_into_no_buffers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's threads let go of such a buffer when they please, and abort an interpreter that is about to end."""
+    opened: list[str] = []
+    monkeypatch.setattr(DeltaStorageHandler, "open_input_file", lambda _self, path: opened.append(path))
+    rig = LakeRig(f"delta://{tmp_path}", [A]).begin()
+    rig.apply(-1, 0, [insert(0, "1", "a", "x")])
+    assert rig.seqnos() == [0]
+    assert opened == []

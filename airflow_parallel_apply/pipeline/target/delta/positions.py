@@ -13,6 +13,7 @@ from typing import Final
 from uuid import uuid4
 
 from deltalake import DeltaTable, write_deltalake
+from pyarrow import fs
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.target.delta.place import CONTROL, Lake
@@ -95,5 +96,8 @@ class PositionsTable:
         table = open_table(self._lake, self._uri)
         if table is None:
             return None
+        # Not through delta-rs's storage, which is Python: Arrow's threads let go of its buffers after the last row, and
+        # one that does so while the interpreter ends aborts the process.
+        files = fs.SubTreeFileSystem(self._lake.path(self._uri), self._lake.files)
         with table_errors("read positions"):
-            return table, from_rows(table.to_pyarrow_table().cast(SCHEMA))
+            return table, from_rows(table.to_pyarrow_table(filesystem=files).cast(SCHEMA))

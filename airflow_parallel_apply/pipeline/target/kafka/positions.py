@@ -80,18 +80,9 @@ class Positions:
 
     def _last(self, partitions: Iterable[int]) -> dict[int, Mapping[str, Any]]:
         """The last committed record of each partition that has one."""
-        kafka = library()
         if self._consumer is None:
             self._consumer = make_consumer(self._address)
-        ends: dict[int, tuple[int, int]] = {}
-        for place in partitions:
-            at = kafka.TopicPartition(self.topic, place)
-            try:
-                ends[place] = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_SECONDS)
-            except kafka.KafkaException as error:
-                # A client that has lost its brokers knows no topics either, until it is told of them again.
-                if error.args[0].code() not in _unknown(kafka) or self._exists(place):
-                    raise
+        ends = {place: ends for place in partitions if (ends := self._ends(place)) is not None}
         found: dict[int, Mapping[str, Any]] = {}
         back, wanted = _NEAR, {place for place, (low, high) in ends.items() if high > low}
         while wanted:
@@ -103,6 +94,21 @@ class Positions:
             if low > 0 and place not in found:
                 raise _removed(self.topic, place)
         return found
+
+    def _ends(self, place: int) -> tuple[int, int] | None:
+        """The first and the next offset of a partition; None where there is none."""
+        kafka = library()
+        at = kafka.TopicPartition(self.topic, place)
+        ends: tuple[int, int] | None
+        try:
+            ends = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_SECONDS)
+        except kafka.KafkaException as error:
+            if error.args[0].code() not in _unknown(kafka):
+                raise
+            # A client that has lost its brokers, or that asked before the topic was made, knows of it once told again.
+            known = self._exists(place)
+            ends = self._consumer.get_watermark_offsets(at, timeout=PATIENCE_SECONDS) if known else None
+        return ends
 
     def _exists(self, place: int) -> bool:
         """Ask the brokers. Errors: librdkafka's own where they do not answer."""

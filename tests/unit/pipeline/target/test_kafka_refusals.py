@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -321,6 +322,21 @@ def expire(partition: Partition) -> None:
     """As retention does it, and after a while."""
     partition.removed = partition.end
     partition.log.clear()
+
+
+def test_positions_are_read_of_a_topic_that_was_made_again_a_moment_ago(broker: KafkaBroker) -> None:
+    address = KafkaAddress.parse(Endpoint(conn_id="broker", url=f"kafka://{broker.address}/feed"), is_staged=False)
+    with closing(Positions(address, "demo")) as positions:
+        broker.state.create(positions.topic, 3)
+        assert positions.read([0, 1]) == {}
+        for _ in range(8):
+            broker.state.delete(positions.topic)
+            assert positions.read([0]) == {}
+            broker.state.create(positions.topic, 257)
+            assert positions.read(range(6)) == {}
+            broker.state.delete(positions.topic)
+            broker.state.create(positions.topic, 3)
+            assert positions.read(range(6)) == {}
 
 
 @pytest.mark.parametrize("place", [0, 1])
