@@ -1,4 +1,4 @@
-"""SQL, read from the `.sql` files beside the modules that run it."""
+"""SQL, read from the `.sql` files of the room that runs it, which are in its folder `sql`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MARK: Final = "-- name: "
 
 @cache
 def statements(package: str, file: str) -> Mapping[str, LiteralString]:
-    """Those of `<file>.sql` in a package, by name. Each stands behind a line `-- name: what_it_does`; a file without
-    such a line is one statement, by the file's name.
+    """Those of `sql/<file>.sql` in a package, by name. Each stands behind a line `-- name: what_it_does`; a file
+    without such a line is one statement, by the file's name.
     """
-    text: LiteralString = files(package).joinpath(f"{file}.sql").read_text(encoding="utf-8")
+    text: LiteralString = files(package).joinpath("sql", f"{file}.sql").read_text(encoding="utf-8")
     if _MARK not in text:
         return {file: text}
     found: dict[str, LiteralString] = {}

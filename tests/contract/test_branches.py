@@ -14,8 +14,10 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import Unit
-from airflow_parallel_apply.pipeline.target.postgres import merge, table_load, target
-from airflow_parallel_apply.pipeline.target.postgres.branches import record
+from airflow_parallel_apply.pipeline.target.postgres import target
+from airflow_parallel_apply.pipeline.target.postgres.load import table_load
+from airflow_parallel_apply.pipeline.target.postgres.merge import merge
+from airflow_parallel_apply.pipeline.target.postgres.positions.branches import record
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from tests.contract.branches import Make, kept, left_over, make_branches
 from tests.contract.test_coordinate import history

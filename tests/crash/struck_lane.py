@@ -14,7 +14,7 @@ from tests.support.step_process import Fault
 TARGET: Final = "airflow_parallel_apply.pipeline.target.postgres.target"
 COORDINATOR: Final = "airflow_parallel_apply.pipeline.coordinate.coordinator:Coordinator"
 WHILE_IT_STAGES: Final = Fault(
-    at="airflow_parallel_apply.pipeline.target.postgres.table_load:TableLoad.flush", when="after", call=3
+    at="airflow_parallel_apply.pipeline.target.postgres.load.table_load:TableLoad.flush", when="after", call=3
 )
 
 

@@ -22,8 +22,8 @@ from tests.support.step_process import Fault
 from tests.support.variants import gated, variants
 
 TARGET = "airflow_parallel_apply.pipeline.target.postgres.target"
-BRANCHES = "airflow_parallel_apply.pipeline.target.postgres.branches"
-PREPARATION = "airflow_parallel_apply.pipeline.target.postgres.preparing:Preparation"
+BRANCHES = "airflow_parallel_apply.pipeline.target.postgres.positions.branches"
+PREPARATION = "airflow_parallel_apply.pipeline.target.postgres.load.preparing:Preparation"
 
 PLACES = {
     "before the first branch is prepared": Fault(at=f"{PREPARATION}.end", when="before"),

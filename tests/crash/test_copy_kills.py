@@ -21,6 +21,7 @@ from tests.support.step_process import Fault
 from tests.support.variants import GATED, gated
 
 COPY = "airflow_parallel_apply.pipeline.copy.postgres"
+FIRST_RUN = "airflow_parallel_apply.pipeline.source.postgres.setup.first_run:FirstRun"
 ROWS = 40_000
 PAUSE_SECONDS = 0.01
 LARGE_ROWS = int(os.environ.get("COPY_ROWS") or 5_000_000)
@@ -91,7 +92,7 @@ def require_whole(scene: Scene) -> None:
     [
         pytest.param(Fault(at=f"{COPY}.initial:InitialCopy.rehearse", when="after"), marks=GATED),
         pytest.param(
-            Fault(at="airflow_parallel_apply.pipeline.source.postgres.first_run:FirstRun._new_stream", when="before"),
+            Fault(at=f"{FIRST_RUN}._new_stream", when="before"),
             marks=GATED,
         ),
         pytest.param(Fault(at=f"{COPY}.record:CopyRecord.begin", when="before"), marks=GATED),

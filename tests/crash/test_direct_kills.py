@@ -9,7 +9,7 @@ from tests.crash.struck_lane import committed, finish_after_kill, finish_while_a
 from tests.support.step_process import Fault
 from tests.support.variants import gated, variants
 
-DIRECT = "airflow_parallel_apply.pipeline.target.postgres.committing"
+DIRECT = "airflow_parallel_apply.pipeline.target.postgres.load.committing"
 
 PLACES = {
     "with rows in the tables": Fault(at=f"{DIRECT}:DirectCommit.end", when="before", call=2),

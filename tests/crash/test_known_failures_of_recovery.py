@@ -14,7 +14,7 @@ from tests.support.step_process import Fault, peak_bytes
 from tests.support.variants import gated
 
 WRITER = "airflow_parallel_apply.pipeline.log.writer:DirectoryLogWriter"
-SLOT = "airflow_parallel_apply.pipeline.source.postgres.slot:Slot"
+SLOT = "airflow_parallel_apply.pipeline.source.postgres.slot.slot:Slot"
 
 
 @pytest.fixture

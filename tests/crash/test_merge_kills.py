@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_parallel_apply.pipeline.run import applying
-from airflow_parallel_apply.pipeline.target.postgres import positions
+from airflow_parallel_apply.pipeline.target.postgres.positions import positions
 from tests.crash.scene import Scene
 from tests.crash.struck_lane import finish_after_kill, finish_while_asleep
 from tests.support.step_process import Fault
@@ -19,7 +19,7 @@ from tests.support.variants import gated, variants
 MERGE_POINTS = "airflow_parallel_apply.pipeline.coordinate.merge_points:MergePoints"
 MERGES = "airflow_parallel_apply.pipeline.apply.merges:Merges"
 BARRIERS = "airflow_parallel_apply.pipeline.apply.barriers:Barriers"
-POSITIONS = "airflow_parallel_apply.pipeline.target.postgres.positions"
+POSITIONS = "airflow_parallel_apply.pipeline.target.postgres.positions.positions"
 
 PLACES = {
     "between conflict and merge point": Fault(at=f"{MERGE_POINTS}.open", when="before"),

@@ -22,11 +22,11 @@ LANE: Final[dict[str, Place]] = {
 """Places of a lane, as `Fault` of tests/support/step_process.py has them, below the package."""
 CAPTURE: Final[dict[str, Place]] = {
     "behind the run's bound": ("pipeline.source.postgres.source:PostgresSource.offset", "after"),
-    "before the slot moves": ("pipeline.source.postgres.slot:Slot.advance", "before"),
+    "before the slot moves": ("pipeline.source.postgres.slot.slot:Slot.advance", "before"),
     "before the catalog is compared": ("pipeline.source.postgres.source:PostgresSource.look", "before"),
     "behind the catalog's comparison": ("pipeline.source.postgres.source:PostgresSource.look", "after"),
-    "before the slot is read": ("pipeline.source.postgres.slot:Slot.peek", "before"),
-    "before a table is described": ("pipeline.source.postgres.reading:SlotRead._followed", "before"),
+    "before the slot is read": ("pipeline.source.postgres.slot.slot:Slot.peek", "before"),
+    "before a table is described": ("pipeline.source.postgres.slot.reading:SlotRead._followed", "before"),
     "before the log": ("pipeline.log.writer:DirectoryLogWriter.commit", "before"),
     "between the log and the slot": ("pipeline.log.writer:DirectoryLogWriter.commit", "after"),
     "between capture and plan": ("pipeline.apply.capture_turn:extend_plan", "before"),
@@ -34,10 +34,10 @@ CAPTURE: Final[dict[str, Place]] = {
 FIRST: Final[dict[str, Place]] = {
     "before the rehearsal": ("pipeline.copy.postgres.initial:InitialCopy.rehearse", "before"),
     "behind the rehearsal": ("pipeline.copy.postgres.initial:InitialCopy.rehearse", "after"),
-    "before the publication": ("pipeline.source.postgres.first_run:FirstRun._publish", "before"),
-    "before the hold": ("pipeline.source.postgres.first_run:held", "before"),
-    "before the first slot": ("pipeline.source.postgres.first_run:new_slot", "before"),
-    "behind the snapshot": ("pipeline.source.postgres.first_run:FirstRun._definitions", "before"),
+    "before the publication": ("pipeline.source.postgres.setup.first_run:FirstRun._publish", "before"),
+    "before the hold": ("pipeline.source.postgres.setup.first_run:held", "before"),
+    "before the first slot": ("pipeline.source.postgres.setup.first_run:new_slot", "before"),
+    "behind the snapshot": ("pipeline.source.postgres.setup.first_run:FirstRun._definitions", "before"),
     "before the copy": ("pipeline.copy.postgres.initial:InitialCopy.run", "before"),
     "before the copy's indexes": ("pipeline.copy.postgres.initial:InitialCopy._make_rest", "before"),
     "before the first log": ("pipeline.capture.first_run:begin_log", "before"),
@@ -46,8 +46,8 @@ FIRST: Final[dict[str, Place]] = {
 }
 RECOPY: Final[dict[str, Place]] = {
     "runs are kept out": ("pipeline.copy.postgres.recopy:Recopy.keep_runs_out", "after"),
-    "before tables are published": ("pipeline.source.postgres.recopying:Recopying._publish", "before"),
-    "before the copy's slot": ("pipeline.source.postgres.recopying:new_slot", "before"),
+    "before tables are published": ("pipeline.source.postgres.setup.recopying:Recopying._publish", "before"),
+    "before the copy's slot": ("pipeline.source.postgres.setup.recopying:new_slot", "before"),
     "before rows are copied": ("pipeline.copy.postgres.recopy:Recopy._load", "before"),
     "behind the copied rows": ("pipeline.copy.postgres.recopy:Recopy._load", "after"),
     "before changes are passed over": ("pipeline.copy.postgres.recopy:pass_over", "before"),

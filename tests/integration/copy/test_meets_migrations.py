@@ -14,7 +14,8 @@ from psycopg.conninfo import make_conninfo
 from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.copy.postgres.initial import InitialCopy
 from airflow_parallel_apply.pipeline.errors import Unavailable
-from airflow_parallel_apply.pipeline.source.postgres import first_run, session
+from airflow_parallel_apply.pipeline.source.postgres import session
+from airflow_parallel_apply.pipeline.source.postgres.setup import first_run
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
 

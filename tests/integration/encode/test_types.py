@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.encode.columns.parse import Unfit, parse
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
 from airflow_parallel_apply.pipeline.encode.columns.types import arrow_type
 from airflow_parallel_apply.pipeline.model.value_type import OPAQUE, ValueKind, ValueType
-from airflow_parallel_apply.pipeline.source.postgres.value_types import value_type
+from airflow_parallel_apply.pipeline.source.postgres.catalog.value_types import value_type
 from airflow_parallel_apply.postgres.settings import EXACT
 from tests.support.type_values import ARRAYS, MADE, VALUES
 

@@ -8,7 +8,7 @@ from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.target.postgres.sent_paths import under_sent_path
+from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
 from airflow_parallel_apply.pipeline.target.steps import Statement
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute

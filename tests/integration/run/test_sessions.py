@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
 from airflow_parallel_apply.postgres.pooler import shares_sessions
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle

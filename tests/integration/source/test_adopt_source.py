@@ -237,7 +237,7 @@ def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(
     for _ in range(former_releases):
         release_source(rig.source, rig.config)
         rig.write("CREATE TABLE IF NOT EXISTS elsewhere (id int)", "DROP TABLE elsewhere")
-    monkeypatch.setattr("airflow_parallel_apply.pipeline.source.postgres.adoption.lsn_text", killed)
+    monkeypatch.setattr("airflow_parallel_apply.pipeline.source.postgres.setup.adoption.lsn_text", killed)
     with pytest.raises(KeyboardInterrupt):
         release_source(rig.source, rig.config)
     monkeypatch.undo()

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.source.postgres.catalog import list_tables, tables_now
-from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
-from airflow_parallel_apply.pipeline.source.postgres.observed import observe, observe_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import list_tables, tables_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shapes, shapes_now
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe, observe_now
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
-from airflow_parallel_apply.pipeline.source.postgres.shape import shapes, shapes_now
 from tests.integration.source.conftest import Scene
 from tests.support.variants import GATED
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
-from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
+from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, SlotState
 from tests.integration.source.conftest import EVERYTHING, Scene, never
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.capture import loop as module
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
-from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
+from airflow_parallel_apply.pipeline.source.postgres.slot.pgoutput import Decoder
 from tests.integration.source.conftest import EVERYTHING, Scene, never
 
 

@@ -14,9 +14,9 @@ from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
-from airflow_parallel_apply.pipeline.source.postgres.first_run import FirstRun
-from airflow_parallel_apply.pipeline.source.postgres.objects import PipelineObjects, Record
-from airflow_parallel_apply.pipeline.source.postgres.slot import Slot
+from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.setup.objects import PipelineObjects, Record
+from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
 from tests.integration.source.conftest import Scene
 from tests.support.clusters import CopiedServer
 

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
-from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import Target

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
 from tests.integration.target.conftest import Scene, insert
 from tests.support.log_rows import Row, clustered
 

@@ -13,8 +13,8 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
-from airflow_parallel_apply.pipeline.target.postgres.expressions import computed_otherwise
-from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import computed_otherwise
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, variants

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import DirectRefused, OwnershipLost,
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.loading import Loaded
-from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
 from tests.crash.scene import wait_until
 from tests.integration.target.conftest import CLAIM, Scene, insert
 from tests.support.log_rows import Row, clustered

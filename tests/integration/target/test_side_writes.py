@@ -11,8 +11,8 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
 from tests.support.rig import Rig, execute
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.copy_text import OF_A_SERVER, lists
 from airflow_parallel_apply.pipeline.source.cells import NULL
-from airflow_parallel_apply.pipeline.source.postgres.copy_cells import copy_cells
+from airflow_parallel_apply.pipeline.source.postgres.wire.copy_cells import copy_cells
 
 VALUES = st.none() | st.text(st.sampled_from("\\\t\n\r\b\f\vNbfnrtv.é🙂 "), max_size=6)
 

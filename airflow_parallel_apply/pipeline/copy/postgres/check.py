@@ -10,12 +10,12 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
-from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import current_role
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.rights import current_role
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
-from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _finding: Final = partial(new_finding, Side.TARGET)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
-from airflow_parallel_apply.pipeline.target.postgres.redefine import uncomputed_since
+from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import uncomputed_since
+from airflow_parallel_apply.pipeline.target.postgres.redefine.surplus import surplus_since
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
-from airflow_parallel_apply.pipeline.target.postgres.surplus import surplus_since
 from airflow_parallel_apply.pipeline.versions import Versions
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import renaming_statements
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
-from airflow_parallel_apply.pipeline.target.postgres.table_names import renaming_statements
-from airflow_parallel_apply.pipeline.target.postgres.tables import find_tables
 from airflow_parallel_apply.pipeline.versions import Versions
 
 

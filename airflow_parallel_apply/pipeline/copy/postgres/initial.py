@@ -44,17 +44,17 @@ from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import describe_tables, find_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import (
     pooler_findings,
     require_that_empty,
     target_findings,
 )
-from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins, settle_origins
+from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins, settle_origins
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import describe_tables, find_tables
 
 _logger = logging.getLogger(__name__)
 

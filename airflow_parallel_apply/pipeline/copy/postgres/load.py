@@ -23,14 +23,14 @@ from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder, CopyPart
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import hold_applied
-from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
-from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
-from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
-from airflow_parallel_apply.pipeline.target.postgres.renamed_columns import RenamedColumns
+from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import RenamedColumns
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RenamedTable
+from airflow_parallel_apply.pipeline.target.postgres.load.copying import open_copying
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.unfit import RenamedTable
 from airflow_parallel_apply.postgres.results import failure_of
 
 CHUNK_BYTES: Final = 64 * 2**10

@@ -14,7 +14,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.postgres.statements import statements
 
 PART_BYTES: Final = 64 * 2**20

@@ -55,21 +55,21 @@ from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_
 from airflow_parallel_apply.pipeline.model.finding import refuse, table_options
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
-from airflow_parallel_apply.pipeline.source.postgres.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.source.postgres.setup.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
-from airflow_parallel_apply.pipeline.target.postgres.copying import open_copying
-from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.load.copying import open_copying
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
-from airflow_parallel_apply.pipeline.target.postgres.positions import read_positions
-from airflow_parallel_apply.pipeline.target.postgres.recopied import require_generation, write_recopied
+from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
+from airflow_parallel_apply.pipeline.target.postgres.positions.positions import read_positions
+from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import require_generation, write_recopied
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 _logger = logging.getLogger(__name__)

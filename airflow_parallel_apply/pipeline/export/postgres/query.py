@@ -12,8 +12,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.export.query import QueryRows
 from airflow_parallel_apply.pipeline.model.change import Column
-from airflow_parallel_apply.pipeline.source.postgres.value_types import value_type
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
+from airflow_parallel_apply.pipeline.source.postgres.catalog.value_types import value_type
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle
 from airflow_parallel_apply.postgres.statements import statements

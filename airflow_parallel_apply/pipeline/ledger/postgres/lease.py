@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.recopied import require_no_
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.postgres.positions import generation_lost
+from airflow_parallel_apply.pipeline.target.postgres.positions.positions import generation_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.recopied import knows_recop
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
-from airflow_parallel_apply.pipeline.target.postgres.recopied import write_recopied
+from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 

@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, general_findings, new_finding
-from airflow_parallel_apply.pipeline.source.postgres.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted

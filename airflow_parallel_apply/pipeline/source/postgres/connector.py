@@ -9,12 +9,12 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.removal import Removal
-from airflow_parallel_apply.pipeline.source.postgres.adoption import PostgresAdopting, adopting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import install_ddl_capture
 from airflow_parallel_apply.pipeline.source.postgres.drop import drop_commands, drop_source
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text, parse_lsn
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
-from airflow_parallel_apply.pipeline.source.postgres.slot_watch import slot_trouble
+from airflow_parallel_apply.pipeline.source.postgres.setup.adoption import PostgresAdopting, adopting
+from airflow_parallel_apply.pipeline.source.postgres.slot.slot_watch import slot_trouble
 from airflow_parallel_apply.pipeline.source.postgres.source import PostgresSource
 from airflow_parallel_apply.pipeline.source.protocol import OpenLog, Source
 

@@ -13,8 +13,8 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import unwatch, watch_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
-from airflow_parallel_apply.pipeline.source.postgres.truncations import unwatch, watch_name
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _PATIENCE_SECONDS: Final = 10.0

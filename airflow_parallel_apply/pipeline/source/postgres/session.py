@@ -183,7 +183,7 @@ class Session:
 
 
 def statement(name: str) -> LiteralString:
-    """The text of `<name>.sql` beside this module."""
+    """The text of `sql/<name>.sql`."""
     return statements(__package__, name)[name]
 
 

@@ -20,18 +20,18 @@ from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.model.sighting import in_order
-from airflow_parallel_apply.pipeline.source.postgres.catalog import matching, tables_now
-from airflow_parallel_apply.pipeline.source.postgres.described import describe_now
-from airflow_parallel_apply.pipeline.source.postgres.history import look_again
+from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import matching, tables_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.history import look_again
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import published, shapes_now
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
-from airflow_parallel_apply.pipeline.source.postgres.prepare import Preparation
-from airflow_parallel_apply.pipeline.source.postgres.proof import is_as_registered, prove
-from airflow_parallel_apply.pipeline.source.postgres.reading import SlotRead
-from airflow_parallel_apply.pipeline.source.postgres.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.proof import is_as_registered, prove
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
-from airflow_parallel_apply.pipeline.source.postgres.shape import published, shapes_now
-from airflow_parallel_apply.pipeline.source.postgres.slot import Slot, SlotState
-from airflow_parallel_apply.pipeline.source.postgres.visibility import Visibility
+from airflow_parallel_apply.pipeline.source.postgres.setup.prepare import Preparation
+from airflow_parallel_apply.pipeline.source.postgres.slot.reading import SlotRead
+from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, SlotState
+from airflow_parallel_apply.pipeline.source.postgres.slot.visibility import Visibility
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, OpenLog, Part, Reached
 from airflow_parallel_apply.postgres.acting_references import acting_references
 

@@ -22,16 +22,19 @@ from airflow_parallel_apply.pipeline.model.finding import (
     table_options,
 )
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import present_name
-from airflow_parallel_apply.pipeline.target.postgres.exact import inexact_columns
-from airflow_parallel_apply.pipeline.target.postgres.fit import Fit, fit
-from airflow_parallel_apply.pipeline.target.postgres.inherited import altering_of_owner
-from airflow_parallel_apply.pipeline.target.postgres.lacking_key import making_key
-from airflow_parallel_apply.pipeline.target.postgres.origin import origin_findings
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import altering_of_owner
+from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import giving_name
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables, found_instead
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing, creation, renaming_away, replacing
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
-from airflow_parallel_apply.pipeline.target.postgres.retyping import retyping
+from airflow_parallel_apply.pipeline.target.postgres.positions.origin import origin_findings
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import present_name
+from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import MOST_COLUMNS
+from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexact_columns
+from airflow_parallel_apply.pipeline.target.postgres.staging.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.standing import (
     about,
     computation_findings,
@@ -43,9 +46,6 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     table_name,
     unlogged_findings,
 )
-from airflow_parallel_apply.pipeline.target.postgres.table_names import giving_name
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables, found_instead
-from airflow_parallel_apply.pipeline.target.postgres.unfit import computing, creation, renaming_away, replacing
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted

@@ -16,11 +16,11 @@ from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.target.loading import Loader
-from airflow_parallel_apply.pipeline.target.postgres.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
-from airflow_parallel_apply.pipeline.target.postgres.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.load.preparing import Claim
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.preparing import Claim
+from airflow_parallel_apply.pipeline.target.postgres.positions.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.protocol import Target

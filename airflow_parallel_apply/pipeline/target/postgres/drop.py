@@ -7,11 +7,11 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
-from airflow_parallel_apply.pipeline.target.postgres.branches import remove_branches
-from airflow_parallel_apply.pipeline.target.postgres.origin import drop_origins, drop_origins_command
+from airflow_parallel_apply.pipeline.target.postgres.positions.branches import remove_branches
+from airflow_parallel_apply.pipeline.target.postgres.positions.origin import drop_origins, drop_origins_command
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import drop_foreign_staging
+from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop_foreign_staging
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 

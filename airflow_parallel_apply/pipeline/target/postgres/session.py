@@ -14,17 +14,17 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
-from airflow_parallel_apply.pipeline.target.postgres.bytes_for_letters import name_encoding
-from airflow_parallel_apply.pipeline.target.postgres.conflicting import name_constraint
-from airflow_parallel_apply.pipeline.target.postgres.culprits import name_culprit
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.enum_labels import name_label
-from airflow_parallel_apply.pipeline.target.postgres.inherited import name_owner
-from airflow_parallel_apply.pipeline.target.postgres.lacking_partition import name_partition
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import name_owner
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.bytes_for_letters import name_encoding
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.conflicting import name_constraint
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.culprits import name_culprit
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.enum_labels import name_label
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.lacking_partition import name_partition
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.other_names import Definitions, name_other_name
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.required_columns import name_required
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import name_grant
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, idle_session, pipeline_tag
-from airflow_parallel_apply.pipeline.target.postgres.other_names import Definitions, name_other_name
-from airflow_parallel_apply.pipeline.target.postgres.required_columns import name_required
-from airflow_parallel_apply.pipeline.target.postgres.rights import name_grant
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.keepalive import with_keepalives
 from airflow_parallel_apply.postgres.settings import EXACT, LASTING, PLAIN, SettingsLost, settle

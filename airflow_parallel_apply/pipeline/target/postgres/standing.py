@@ -10,12 +10,12 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding, table_options
 from airflow_parallel_apply.pipeline.model.reference import Reference
-from airflow_parallel_apply.pipeline.target.postgres.expressions import OTHERWISE, computed_otherwise
-from airflow_parallel_apply.pipeline.target.postgres.guards import keeping_references
-from airflow_parallel_apply.pipeline.target.postgres.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing
+from airflow_parallel_apply.pipeline.target.postgres.merge.guards import keeping_references
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.tables import TargetTable, find_tables
-from airflow_parallel_apply.pipeline.target.postgres.unfit import computing
 from airflow_parallel_apply.postgres.acting_references import acting_references
 from airflow_parallel_apply.postgres.quoting import quoted
 

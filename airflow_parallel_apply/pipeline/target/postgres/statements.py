@@ -15,7 +15,7 @@ from airflow_parallel_apply.postgres.statements import statements
 def statement(
     file: str, name: str, *, schema: str, package: str = __package__, **parts: sql.Composable
 ) -> sql.Composed:
-    """The statement `name` of `<file>.sql` in a room (this one, unless told), for this schema."""
+    """The statement `name` of `sql/<file>.sql` in a room (this one, unless told), for this schema."""
     if not parts:
         return _plain(package, file, name, schema)
     return sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(schema), **parts)

@@ -14,21 +14,25 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import forget_dropped, hold_applied, note_tables
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis import translate
-from airflow_parallel_apply.pipeline.target.postgres.merge import be_replica, check_what_waits, merge_parts
-from airflow_parallel_apply.pipeline.target.postgres.newer_copies import leaving_newer_copies
-from airflow_parallel_apply.pipeline.target.postgres.parts import describe_parts
-from airflow_parallel_apply.pipeline.target.postgres.redefine import follow, is_followed
-from airflow_parallel_apply.pipeline.target.postgres.reinserting import Reinserting
-from airflow_parallel_apply.pipeline.target.postgres.replay import Replayer
-from airflow_parallel_apply.pipeline.target.postgres.required_columns import ADDS_CONSTRAINTS
-from airflow_parallel_apply.pipeline.target.postgres.sent_paths import as_written, under_sent_path
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.required_columns import ADDS_CONSTRAINTS
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica, check_what_waits, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge.parts import describe_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge.reinserting import Reinserting
+from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import (
+    forget_dropped,
+    hold_applied,
+    note_tables,
+)
+from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
+from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
+from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import as_written, under_sent_path
+from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
+from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.told_renames import noting_renames
-from airflow_parallel_apply.pipeline.target.postgres.untold import recopying
-from airflow_parallel_apply.pipeline.target.postgres.wording import wording
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.skipping import bound

@@ -21,8 +21,13 @@ from airflow_parallel_apply.pipeline.model.position import Position, low_waterma
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
-from airflow_parallel_apply.pipeline.target.postgres.applied_tables import note_unknown, settled
-from airflow_parallel_apply.pipeline.target.postgres.branches import (
+from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
+from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
+from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
+from airflow_parallel_apply.pipeline.target.postgres.held_up import held_up
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import MissingRows, explain_missing
+from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
+from airflow_parallel_apply.pipeline.target.postgres.positions.branches import (
     branch_findings,
     prepared_branches,
     read_pending,
@@ -32,14 +37,8 @@ from airflow_parallel_apply.pipeline.target.postgres.branches import (
     settle,
     without_branches,
 )
-from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
-from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
-from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
-from airflow_parallel_apply.pipeline.target.postgres.held_up import held_up
-from airflow_parallel_apply.pipeline.target.postgres.merge import MissingRows, explain_missing
-from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
-from airflow_parallel_apply.pipeline.target.postgres.origin import CommitOrigins
-from airflow_parallel_apply.pipeline.target.postgres.positions import (
+from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
+from airflow_parallel_apply.pipeline.target.postgres.positions.positions import (
     Standing,
     lay_out,
     lost,
@@ -53,10 +52,11 @@ from airflow_parallel_apply.pipeline.target.postgres.positions import (
     take,
     take_part,
 )
-from airflow_parallel_apply.pipeline.target.postgres.recopied import read_recopied
+from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import read_recopied
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_unknown, settled
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging import drop_claim_staging
+from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop_claim_staging
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations

@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.apply.reduce import Reducer
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO
 from airflow_parallel_apply.pipeline.model.copy_text import line, values_of
-from airflow_parallel_apply.pipeline.target.postgres.staging_text import staging_text
+from airflow_parallel_apply.pipeline.target.postgres.staging.staging_text import staging_text
 from tests.support.examples import examples
 from tests.support.log_rows import Row, batch, clustered, key_of, relation
 

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.partition.key import (
     keyless_buckets,
     table_bucket,
 )
-from airflow_parallel_apply.pipeline.source.postgres.key_kinds import key_kind
+from airflow_parallel_apply.pipeline.source.postgres.catalog.key_kinds import key_kind
 
 _DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9)
 _TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)

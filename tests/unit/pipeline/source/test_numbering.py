@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_parallel_apply.pipeline.source.postgres.numbering import Moment, settle
-from airflow_parallel_apply.pipeline.source.postgres.retyping import takes_rewrite
+from airflow_parallel_apply.pipeline.source.postgres.catalog.numbering import Moment, settle
+from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import takes_rewrite
 from tests.support.examples import examples
 
 

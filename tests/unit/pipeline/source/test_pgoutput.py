@@ -13,11 +13,11 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line_widths
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
-from airflow_parallel_apply.pipeline.source.postgres.described_tables import LookedUp
-from airflow_parallel_apply.pipeline.source.postgres.messages import WireMessage, WireRelation
-from airflow_parallel_apply.pipeline.source.postgres.pgoutput import Decoder
-from airflow_parallel_apply.pipeline.source.postgres.renaming import Renamed
-from airflow_parallel_apply.pipeline.source.postgres.tuples import FollowedTable
+from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import Renamed
+from airflow_parallel_apply.pipeline.source.postgres.slot.pgoutput import Decoder
+from airflow_parallel_apply.pipeline.source.postgres.wire.described_tables import LookedUp
+from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireMessage, WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.wire.tuples import FollowedTable
 from tests.log_batches import spelled
 from tests.unit.pipeline.source import wire
 from tests.unit.pipeline.source.wire import UNSENT, Change, Transaction

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
-from airflow_parallel_apply.pipeline.source.postgres.registration import RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
 
 _TABLE = RegisteredTable(
     oid=5, schema="public", table="child", kind="r", is_partition=False, membership=6, publication=7, touched="8 9",

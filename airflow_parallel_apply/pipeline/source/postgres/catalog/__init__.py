@@ -1,0 +1,1 @@
+"""Describes tables and columns from the source's catalog: as they are now, and as far as provable as they were."""

@@ -1,0 +1,302 @@
+"""Describes tables as the log keeps them, from relation messages and the catalog: columns, identities, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
+from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, sends_generated
+from airflow_parallel_apply.pipeline.source.postgres.catalog.history import settle_numbers, with_fills
+from airflow_parallel_apply.pipeline.source.postgres.catalog.key_kinds import key_kind
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import LivingColumn, Shape, shapes
+from airflow_parallel_apply.pipeline.source.postgres.catalog.value_types import value_type
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireColumn, WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.wire.tuples import FollowedTable
+from airflow_parallel_apply.pipeline.source.rows import NO_RELATION
+from airflow_parallel_apply.postgres.quoting import quoted
+
+_FULL: Final = "f"
+_IDENTITIES: Final = {
+    "d": ReplicaIdentity.KEY,
+    "i": ReplicaIdentity.KEY,
+    _FULL: ReplicaIdentity.FULL,
+    "n": ReplicaIdentity.NONE,
+}
+"""By the letter that the catalog and relation messages have."""
+_KEPT_COLUMNS: Final = 4096
+_UNIDENTIFIED_LEAVES: Final = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_partition_tree(%s::bigint::oid::regclass) t
+JOIN pg_catalog.pg_class c ON c.oid = t.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE t.isleaf AND c.relreplident <> 'f'
+ORDER BY 1, 2
+"""
+
+
+class Typing(NamedTuple):
+    """The type of a column now, and how it is compared; None: a type that is gone."""
+
+    type_name: str | None
+    base_type: str | None
+    is_enum: bool
+    is_deterministic: bool
+
+
+def describe_now(
+    connection: psycopg.Connection[Any],
+    publication: str,
+    tables: Sequence[SourceTable],
+    found: Mapping[int, Shape] | None = None,
+) -> tuple[Relation, ...]:
+    """The tables' definitions as the catalog has them for this session, without ids, in order. Three statements for any
+    number of tables. `found`: their shapes, where those were asked already.
+    """
+    generated = sends_generated(connection, publication, tables)
+    if found is None:
+        found = shapes(connection, [table.oid for table in tables])
+    arguments = {"oids": [table.oid for table in tables if table.oid in found], "with_generated": generated}
+    # Row by row: of thousands of tables what JSON is read into weighs more than what is made of it.
+    sent = {
+        oid: tuple(_sent_column(*column) for column in columns)
+        for oid, columns in connection.execute(statement("attributes"), arguments)
+    }
+    return tuple(
+        _described(
+            connection,
+            WireRelation(
+                oid=table.oid,
+                schema=table.schema,
+                table=table.table,
+                replica_identity=table.replica_identity,
+                columns=tuple(column.wire for column in sent.get(table.oid, ())),
+            ),
+            found[table.oid],
+            typings=[column.typing for column in sent.get(table.oid, ())],
+            numbers=[column.number for column in sent.get(table.oid, ())],
+            had_key=True,
+            known=None,
+        ).relation
+        for table in tables
+        if table.oid in found
+    )
+
+
+def typings_of(connection: psycopg.Connection[Any], wires: Sequence[WireRelation]) -> Iterator[Sequence[Typing]]:
+    """The typings of each relation's columns, in their order. Errors: psycopg's own."""
+    arguments = {
+        "oids": [wire.oid for wire in wires for _ in wire.columns],
+        "names": [column.name for wire in wires for column in wire.columns],
+        "types": [column.type_oid for wire in wires for column in wire.columns],
+        "modifiers": [column.type_modifier for wire in wires for column in wire.columns],
+    }
+    rows = iter(connection.execute(statement("columns"), arguments).fetchall())
+    for wire in wires:
+        yield [Typing(*row) for row in islice(rows, len(wire.columns))]
+
+
+def describe(
+    connection: psycopg.Connection[Any],
+    wire: WireRelation,
+    shape: Shape | None,
+    *,
+    seen: Sighting | None = None,
+    known: Relation | None = None,
+) -> FollowedTable:
+    """A relation as the log keeps it, without its id. `shape`: its table as it is now; None where it is gone. `seen`:
+    the last that is known of the table from before the message. `known`: the definition that the log has of it.
+
+    Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
+    and was then (see `shape.sql`). Collations and keys' types are those of now: the slot's past may have had others,
+    and then another relation message follows.
+    """
+    typings = next(typings_of(connection, [wire]))
+    shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
+    numbers = settle_numbers(_named(wire, typings), shape, seen, known)
+    had_key = _had_key(shape, seen, known)
+    table = _described(connection, wire, shape, typings=typings, numbers=numbers, had_key=had_key, known=known)
+    return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
+
+
+def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
+    """The same with its id in the log."""
+    return replace(table, relation=replace(table.relation, relation_id=relation_id))
+
+
+class _SentColumn(NamedTuple):
+    wire: WireColumn
+    typing: Typing
+    number: int
+
+
+@lru_cache(maxsize=_KEPT_COLUMNS)
+def _sent_column(number: int, name: str, type_oid: int, type_modifier: int, key: bool, *typing: Any) -> _SentColumn:
+    """The column of a row of `attributes.sql`. Thousands of tables have few different ones."""
+    wire = WireColumn(name=name, type_oid=type_oid, type_modifier=type_modifier, key=key)
+    return _SentColumn(wire, Typing(*typing), number)
+
+
+_column: Final = lru_cache(maxsize=_KEPT_COLUMNS)(Column)
+
+
+def _described(
+    connection: psycopg.Connection[Any],
+    wire: WireRelation,
+    shape: Shape,
+    *,
+    typings: Sequence[Typing],
+    numbers: Sequence[int | None],
+    had_key: bool,
+    known: Relation | None,
+) -> FollowedTable:
+    """A relation, without what older rows have in new columns. `had_key`: whether the index that tells rows apart now
+    did so before the message, too.
+    """
+    named = _named(wire, typings)
+    identity = wire.replica_identity
+    if shape.is_partitioned and shape.leaves_are_full and not any(column.key for column in wire.columns):
+        # What is sent is for each partition to say; the root says how the message is marked.
+        identity = _FULL
+    # Rows of before a key may have had equals. By all its values each is told apart, whatever the key is.
+    has_key = shape.key is not None and had_key and set(shape.key[1]) <= set(numbers)
+    key = set(shape.key[1]) if shape.key is not None and has_key else set()
+    is_key = [
+        number in key if identity == _FULL else column.key for number, column in zip(numbers, wire.columns, strict=True)
+    ]
+    # What is no part of a key is compared by nothing but its text, whatever its collation.
+    kinds = [
+        key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic or not in_key)
+        for row, in_key in zip(typings, is_key, strict=True)
+    ]
+    # An ordinary table's message says itself what was sent, whatever its identity is by now.
+    if identity == _FULL and not any(is_key) and shape.is_partitioned and not shape.leaves_are_full:
+        raise _unidentified(connection, wire, shape)
+    computed = _computed(shape, named, numbers, known)
+    relation = Relation(
+        relation_id=NO_RELATION,
+        schema=wire.schema,
+        table=wire.table,
+        replica_identity=_IDENTITIES[identity],
+        columns=tuple(
+            _column(
+                name=name,
+                type_name=type_name,
+                kind=kind,
+                key=in_key,
+                number=number,
+                is_unclear=number is None and shape.last_number > 0,
+                generated=_is_generated(shape, number),
+                value=value_type(type_name, typing.base_type or "", is_enum=typing.is_enum),
+            )
+            for (name, type_name), typing, kind, number, in_key in zip(
+                named, typings, kinds, numbers, is_key, strict=True
+            )
+        ),
+        canonical=all(kind is not KeyKind.NOT_CANONICAL for kind, in_key in zip(kinds, is_key, strict=True) if in_key),
+        # Of a table that is gone nobody says what it computed.
+        computed=tuple(column.name for column in computed) if shape.columns else None,
+        expressions=_expressions(shape, named, numbers, known),
+        oid=wire.oid,
+    )
+    return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)
+
+
+def _named(wire: WireRelation, typings: Sequence[Typing]) -> list[tuple[str, str]]:
+    """The columns' names and types."""
+    return [
+        (column.name, _type_name(wire, column, row.type_name))
+        for column, row in zip(wire.columns, typings, strict=True)
+    ]
+
+
+def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str:
+    name = found or column.type_name
+    if name is None:
+        raise SourceError(
+            "a column's type is gone from the source's catalog",
+            op="capture",
+            table=f"{wire.schema}.{wire.table}",
+            column=column.name,
+        )
+    return name
+
+
+def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape: Shape) -> SourceError:
+    """The error of a partitioned table whose older rows may have been sent in part. One that has a key by now is to be
+    known by that from now on.
+    """
+    name = f"{wire.schema}.{wire.table}"
+    alter = ""
+    if shape.key is None:
+        leaves = connection.execute(_UNIDENTIFIED_LEAVES, [wire.oid]).fetchall()
+        statements = "; ".join(f"ALTER TABLE {quoted(*leaf)} REPLICA IDENTITY FULL" for leaf in leaves)
+        alter = f"Run {statements} at the source, or give the table a primary key. Then "
+    return SourceError(
+        "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
+        op="capture",
+        table=name,
+        hint=f"{alter}`parallel-apply recopy {table_options([name])}` copies the table anew, if the pipeline has "
+        "begun: rows that changed before may have been sent in part. Then run again.",
+    )
+
+
+def _computed(
+    shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
+) -> list[LivingColumn]:
+    """The columns that are computed and not sent. One that is new counts once the message has all columns that were
+    made before it, under the names of now: those are what its expression calls them.
+    """
+    there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
+    before = known.computed if known is not None else None
+    return [
+        column
+        for number, column in shape.columns.items()
+        if column.generated
+        and number not in there
+        and (
+            before is None
+            or column.name in before
+            or all(there.get(one) == shape.columns[one].name for one in shape.plain if one < number)
+        )
+    ]
+
+
+def _expressions(
+    shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
+) -> tuple[tuple[str, str], ...]:
+    """The expression of each generated column. The catalog has it with the names of now; if the message has other
+    names, it is the expression in the log, if there is one.
+    """
+    there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
+    if any(there.get(number) != shape.columns[number].name for number in shape.plain):
+        return known.expressions if known is not None else ()
+    return tuple((column.name, column.definition) for column in shape.columns.values() if column.definition)
+
+
+def _is_generated(shape: Shape, number: int | None) -> bool | None:
+    """True if a column is generated, and therefore always was. One that is not may have been: its values came as
+    values.
+    """
+    found = shape.columns.get(number) if number is not None else None
+    return bool(found.generated) if found is not None else None
+
+
+def _had_key(shape: Shape, seen: Sighting | None, known: Relation | None) -> bool:
+    """True if the index that tells rows apart now did so before the message, too."""
+    if seen is not None:
+        return seen.key == shape.key
+    if known is None or shape.key is None:
+        return False
+    names = {shape.columns[number].name for number in shape.key[1]}
+    return names == {column.name for column in known.columns if column.key}

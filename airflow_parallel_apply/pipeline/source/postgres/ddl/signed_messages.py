@@ -1,0 +1,132 @@
+"""Reads the signed messages that are still to be captured.
+
+The server decodes its WAL again for that, so it is asked only where something is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape, shape_of_row
+from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import (
+    DDL_PREFIX,
+    SIGHTING_PREFIX,
+    decoded,
+    is_signed,
+)
+from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import VERSION
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_message
+
+REWRITE_PREFIX: Final = "parallel_apply.rewrite"
+_SUBTRANSACTIONS_PREFIX: Final = "parallel_apply.subtransactions"
+TYPE_WORDS: Final = "type|table"
+"""Words of DDL that alters a type, be it that of a table's rows."""
+TYPE_NAME: Final = """
+CASE
+    WHEN ((t.xmin::text::bigint - %(horizon)s::bigint) & 4294967295) < 2147483648 THEN ''
+    ELSE t.typname::text
+END
+"""
+"""A type's name for `SignedMessage.mentions`, if it cannot have had another one since a horizon."""
+_QUOTES: Final = str.maketrans("", "", "'\"")
+"""Leaves them out: what stands in a block's text has more of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedMessage:
+    """A message. `ddl`: what the target runs; empty of any other. `part`: a table with rows that an ALTER TABLE was
+    about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a followed table
+    had become, by a trigger that tells versions. `writers`: what the catalog calls the transaction: its own id, and
+    those of its subtransactions that had altered something when DDL was sent.
+    """
+
+    xid: int
+    writers: frozenset[int] = frozenset()
+    ddl: str = ""
+    part: int | None = None
+    file: int = 0
+    is_plain: bool = False
+    shape: Shape | None = None
+
+    def mentions(self, words: str, *names: str) -> bool:
+        """True if it is DDL with words, a pattern, and with all of some names: a transaction may do more than it sends.
+        A name that is not known is empty. Of a block that builds its statements as it runs the words tell enough.
+        """
+        return self._has(words) and (self._builds or all(self._has(_name(name)) for name in names if name))
+
+    def drops(self, type_name: str) -> float:
+        """How many attributes of a type it may drop."""
+        if not self.mentions("drop", type_name):
+            return 0
+        return math.inf if self._builds else len(re.findall(r"\bdrop\b", self.ddl, re.IGNORECASE))
+
+    def retypes(self, column: str, tables: Iterable[str]) -> bool:
+        """True if it is DDL that may change the type of a column of a table with one of these names."""
+        words = "type" if self._builds else rf"{_name(column)}\s+(set\s+data\s+)?type"
+        return any(self.mentions(words, table) for table in tables)
+
+    @property
+    def _builds(self) -> bool:
+        return self._has(r"execute(?!\s+(function|procedure|on)\b)")
+
+    def _has(self, words: str) -> bool:
+        return re.search(rf"(?<!\w)({words})(?!\w)", self.ddl.translate(_QUOTES), re.IGNORECASE) is not None
+
+
+def signed_messages(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[SignedMessage, ...]:
+    """Read them in the order of the stream. Errors: psycopg's own."""
+    if not can_verify(ddl_objects(connection)):
+        return ()
+    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        # A slot is read up to what is on disk, and the catalog shows commits that are not there yet.
+        connection.execute("SET LOCAL synchronous_commit = local")
+        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
+    query = sql.SQL(statement("signed_messages")).format(
+        slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
+    )
+    found: list[SignedMessage] = []
+    writers: dict[int, set[int]] = {}
+    for xid, data in connection.execute(query).fetchall():
+        message = parse_message(bytes(data))
+        if message.transactional and is_signed(connection, xid, message):
+            content = decoded(connection, message)
+            writers.setdefault(xid, {xid})
+            if message.prefix == _SUBTRANSACTIONS_PREFIX:
+                writers[xid].update(map(int, content.split()))
+            else:
+                found.append(_parsed(xid, message.prefix, content))
+    return tuple(replace(message, writers=frozenset(writers[message.xid])) for message in found)
+
+
+def writers_of(messages: Iterable[SignedMessage]) -> frozenset[int]:
+    """Return what the catalog calls the transactions of these messages."""
+    return frozenset().union(*(message.writers for message in messages))
+
+
+def _name(name: str) -> str:
+    """The pattern of a name or a label, however a text quotes it."""
+    return re.escape(name.translate(_QUOTES))
+
+
+def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:
+    if prefix == DDL_PREFIX:
+        return SignedMessage(xid=xid, ddl=content.decode())
+    if prefix == REWRITE_PREFIX:
+        sent = json.loads(content)
+        return SignedMessage(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])
+    if prefix == SIGHTING_PREFIX and (sent := json.loads(content))["version"] == VERSION:
+        shape = shape_of_row(sent["shape"])
+        if all(column.version for column in shape.columns.values()):
+            return SignedMessage(xid=xid, shape=shape)
+    return SignedMessage(xid=xid)

@@ -1,0 +1,133 @@
+"""Tables whose values, or the values of whose types, were altered in a way that the slot does not send, or that inherit
+otherwise: `alteration_doubts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
+from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.proof.inheritance import altered_inheritance
+from airflow_parallel_apply.pipeline.source.postgres.proof.labels import renamed_labels
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
+from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
+
+_VALUES_HINT: Final = (
+    "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such "
+    "a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
+    "parallel-apply install-ddl-capture at the source before."
+)
+
+_LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
+_SENT_HINT: Final = "It is followed if it is sent as a DDL message in its transaction."
+_TYPES_HINT: Final = (
+    "Only where no row was written to the table between the last run and that statement: once a run with ddl=skip, "
+    f"instead of that copy. {_SENT_HINT}"
+)
+_INHERITANCE_HINT: Final = f"Or, instead of that copy, once a run with ddl=skip. {_SENT_HINT}"
+
+_ATTRIBUTES_FIRST: Final = (
+    "Run the same ALTER TYPE … ATTRIBUTE at the target (or ALTER TABLE … COLUMN, of a table whose rows are values), "
+    "if it has the type, and then go on: "
+)
+_YOUNG_FIRST: Final = "Run the same ALTER TYPE at the target, if it has the type as it was made, and then go on: "
+
+
+def alteration_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    pairs: Sequence[Pair],
+    known: Mapping[int, RegisteredTable],
+    *,
+    horizon: int | None,
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Yield the doubts of tables that are otherwise than registered, with what was registered of them. `known`: all
+    registered tables, by oid. `horizon`: that of the registration. Errors: psycopg's own.
+    """
+    yield from _value_doubts(connection, slot, publication, pairs, horizon)
+    yield from _label_doubts(connection, slot, publication, pairs, horizon)
+    yield from _attribute_doubts(connection, slot, publication, pairs, horizon)
+    yield from _young_type_doubts(connection, slot, publication, pairs, horizon)
+    yield from _inheritance_doubts(connection, slot, publication, pairs, known)
+
+
+def _value_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    pairs: Sequence[Pair],
+    horizon: int | None,
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables whose rows may have other values than were sent, with what was registered of them."""
+    for (before, after), columns in altered_values(connection, slot, publication, pairs, horizon=horizon):
+        what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "
+        what += "shows that no USING gave older rows other values"
+        yield Doubt(table=after.name, what=what, more=_VALUES_HINT), before
+
+
+def _label_doubts(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables whose values may print other labels of an enum than were sent, with what was registered of them."""
+    for (before, after), labels in renamed_labels(connection, slot, publication, pairs, horizon):
+        what = (
+            f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
+        )
+        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, more=_TYPES_HINT), before
+
+
+def _attribute_doubts(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables whose values may print other attributes of a composite type than were sent, with what was registered
+    of them.
+    """
+    for (before, after), types in altered_attributes(connection, slot, publication, pairs, horizon):
+        what = (
+            f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
+        )
+        what += f"sent: {listed(types)}"
+        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_TYPES_HINT), before
+
+
+def _young_type_doubts(
+    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables that use types which may have been altered under their rows before they were ever registered, with
+    what was registered of them.
+    """
+    for (before, after), types in altered_young_types(connection, slot, publication, pairs, horizon):
+        what = f"types that {after.name} has not used before were altered at the source since they were made, of which "
+        what += f"no row is sent: {listed(types)}"
+        yield Doubt(table=after.name, what=what, first=_YOUNG_FIRST, more=_TYPES_HINT), before
+
+
+def _inheritance_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    pairs: Sequence[Pair],
+    known: Mapping[int, RegisteredTable],
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables that the target would alter along with others, or would not, unlike the source, with what was
+    registered of them.
+    """
+    for (before, after), altered in altered_inheritance(connection, slot, publication, pairs, known):
+        first = f"Run {'; '.join(altered.ended)} at the target, if its tables inherit so, and then go on: "
+        last = f" Then run {'; '.join(altered.begun)} at the target, if its tables do not inherit so."
+        yield (
+            Doubt(
+                table=after.name,
+                what=f"{after.name} {listed(altered.what)}, and the target was not told",
+                first=first if altered.ended else "",
+                more=_INHERITANCE_HINT + (last if altered.begun else ""),
+            ),
+            before,
+        )

@@ -1,0 +1,166 @@
+"""Partitions that came, went or were emptied in a way that the slot does not send: `partition_doubts`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import unborn
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import PARTITIONED, Partition, RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import has_older_row
+from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import truncated_alone, written
+from airflow_parallel_apply.postgres.quoting import quoted
+
+
+def partition_doubts(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+    *,
+    horizon: int | None,
+) -> Iterator[tuple[Doubt, RegisteredTable]]:
+    """Find tables whose partitions are others, or have other files, or are not logged, with what was registered of
+    them. `horizon`: that of the registration. Errors: psycopg's own.
+    """
+    if not changed:
+        return
+    fresh = {
+        part.oid: part
+        for before, after in changed
+        for part in after.partitions
+        if (part.oid, part.parent, part.link) not in {(one.oid, one.parent, one.link) for one in before.partitions}
+    }
+    attached = unborn(connection, fresh.values())
+    truncated = _truncated(connection, slot, publication, changed)
+    emptied = _emptied(connection, slot, publication, changed, fresh, attached)
+    for before, after in changed:
+        told = [
+            *_detached(before, after),
+            *(
+                f"{part.name} was attached with rows"
+                for part in _attached(after, attached)
+                if _has_rows(connection, part)
+            ),
+            *(f"{part.name} may have lost rows" for part in after.partitions if part.oid in emptied - truncated),
+            *(f"{part.name} was truncated" for part in before.partitions if part.oid in truncated),
+            *(f"{part.name} was truncated" for part in after.partitions if part.oid in truncated & fresh.keys()),
+            *(f"{part.name} is unlogged" for part in after.partitions if part.is_unlogged),
+            *(
+                f"{part.name} was rewritten, perhaps while it was unlogged"
+                for part in _relogged(before, after)
+                if part.oid not in truncated
+                and not has_older_row(connection, part.oid, horizon=horizon, or_none=part.oid in fresh)
+            ),
+        ]
+        if told:
+            what = f"partitions of {after.name} changed in a way that the slot does not send: {listed(told)}"
+            logged = [
+                f"ALTER TABLE {quoted(part.schema, part.table)} SET LOGGED"
+                for part in after.partitions
+                if part.is_unlogged
+            ]
+            first = f"Run {'; '.join(logged)} at the source, then go on: " if logged else ""
+            yield Doubt(table=after.name, what=what, first=first), before
+
+
+def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
+    kept = {part.oid: part for part in after.partitions}
+    for part in before.partitions:
+        now = kept.get(part.oid)
+        if now is None and part.kind != PARTITIONED:
+            yield f"{part.name} was detached or dropped"
+        elif now is not None and (now.parent, now.link) != (part.parent, part.link):
+            yield f"{part.name} was detached and attached again"
+
+
+def _relogged(before: RegisteredTable, after: RegisteredTable) -> Iterator[Partition]:
+    """Those that have a new file, and that nothing kept from being unlogged for a while."""
+    known = {part.oid: part for part in before.partitions}
+    for part in after.partitions:
+        if part.kind == PARTITIONED or part.is_unlogged:
+            continue
+        former = known.get(part.oid)
+        if former is None:
+            if part.filenode != part.oid:
+                yield part
+        elif former.filenode != part.filenode and (former.watched is None or former.watched != part.watched):
+            yield part
+
+
+def _attached(table: RegisteredTable, attached: Collection[int]) -> Iterator[Partition]:
+    """Partitions for rows that came by an ATTACH, be it with a partitioned one above them."""
+    parents = {part.oid: part.parent for part in table.partitions}
+    for part in table.partitions:
+        if part.kind == PARTITIONED:
+            continue
+        above = [part.oid]
+        while above[-1] in parents:
+            above.append(parents[above[-1]])
+        if any(oid in attached for oid in above):
+            yield part
+
+
+def _emptied(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+    fresh: Collection[int],
+    attached: Collection[int],
+) -> frozenset[int]:
+    """New partitions that the slot sends rows of and that may have lost some: those without rows, while they were
+    detached or unlogged, or by a TRUNCATE; any where truncations were not told all the time, since one in the
+    transaction that made a partition leaves it its file.
+    """
+    parts: dict[int, int] = {}
+    for before, after in changed:
+        brought = {part.oid for part in _attached(after, attached)}
+        for part in after.partitions:
+            if part.oid not in fresh or not part.filenode:
+                continue
+            is_as_made = part.oid not in brought and part.filenode == part.oid
+            if _unwatched(before, after) or not (is_as_made or _has_rows(connection, part)):
+                parts[part.oid] = after.oid
+    return written(connection, slot, publication, parts) if parts else frozenset()
+
+
+def _unwatched(before: RegisteredTable, after: RegisteredTable) -> bool:
+    """True if truncations of the table's partitions were told, and not all the time since."""
+    return before.watched is not None and before.watched != after.watched
+
+
+def _has_rows(connection: psycopg.Connection[Any], part: Partition) -> bool:
+    """True, too, where the role may not look."""
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
+    try:
+        found = connection.execute(query).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return found is None or bool(found[0])
+
+
+def _truncated(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
+) -> frozenset[int]:
+    """Partitions that were truncated alone. Where the slot cannot tell, all that have a new file."""
+    if all(before.watched is not None and before.watched == after.watched for before, after in changed):
+        with suppress(psycopg.errors.UndefinedObject):
+            both = [table for pair in changed for table in pair]
+            return truncated_alone(connection, slot, publication, both)
+    files = {part.oid: part.filenode for before, _ in changed for part in before.partitions}
+    return frozenset(
+        part.oid
+        for _, after in changed
+        for part in after.partitions
+        if files.get(part.oid, part.filenode) != part.filenode
+    )

@@ -1,0 +1,43 @@
+"""Commands for a table of the target that has no unique index over exactly the source's key: `making_key`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.postgres.quoting import quoted
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+
+_ASIDE: Final = "_before"
+_LETTERS: Final = 50
+
+
+def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
+    """Return the commands, and what is to be done behind them; empty where nothing is.
+
+    A unique index of a partitioned table contains the columns by which it is partitioned: where the key lacks some of
+    those, another table has to take its place.
+    """
+    relation = table.relation
+    name = quoted(relation.schema, relation.table)
+    key = ", ".join(quoted(column.name) for column in relation.columns if column.key)
+    make = f"CREATE UNIQUE INDEX ON {name} ({key})"
+    if not table.is_partitioned or _can_be_indexed(table):
+        return (make,), ""
+    aside = f"{relation.table[:_LETTERS]}{_ASIDE}"
+    like = f"LIKE {quoted(relation.schema, aside)} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY"
+    return (
+        f"ALTER TABLE {name} RENAME TO {quoted(aside)}",
+        f"CREATE TABLE {name} ({like})",
+        make,
+    ), (
+        f"The target's table is partitioned by columns that are not in the key, so it can have no such index. Then "
+        f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew"
+    )
+
+
+def _can_be_indexed(table: TargetTable) -> bool:
+    key = {column.name for column in table.relation.columns if column.key}
+    return {*table.partitioned_by} <= key

@@ -1,0 +1,111 @@
+"""Columns of the target that have other names than the rows that come: the statements that give them these."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import owner_of_column
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
+from airflow_parallel_apply.postgres.quoting import quoted
+
+_ASIDE: Final = "parallel_apply_renaming_{}"
+_IN_THE_WAY: Final = "_in_the_way"
+_LETTERS: Final = 40
+
+
+class RenamedColumns(TargetError):
+    """Columns that had a definition's values so far have other names at the target, whatever has theirs by now.
+    `renamed`: the names there, and those of the definition. `statements`: what gives these back. `vouching`: see there;
+    empty where no other column has such a name. See `name_other_name`, too.
+    """
+
+    def __init__(self, relation: Relation, renamed: Mapping[str, str], statements: str, vouching: str) -> None:
+        names = ", ".join(f"{own} is called {found}" for found, own in renamed.items())
+        super().__init__(
+            f"columns that had these values so far have other names at the target: {names}",
+            table=relation.name,
+            column=next(iter(renamed.values())),
+        )
+        self.relation = relation
+        self._statements = statements
+        self._vouching = vouching
+        self.say(is_within=False)
+
+    def say(self, *, is_within: bool) -> None:
+        """Complete the hint. `is_within`: the transaction of the rows changes the definition, too, and a run that is
+        refused in the middle of one goes back to its beginning.
+        """
+        after = (
+            "once with ddl=apply, which changes them between rows of the same transaction."
+            if is_within
+            else "again: a change that comes later is followed, or told, in its turn."
+        )
+        self.hint = (
+            f"Give them the names that these rows have ({self._statements}), then run {after} Or: "
+            f"{recopying(self.relation)}{self._vouching}"
+        )
+
+
+def renamed_columns(
+    connection: psycopg.Connection[Any], relation: Relation, renamed: Mapping[str, str], *, schema: str, pipeline: str
+) -> RenamedColumns:
+    """The error, with the statements for columns that are there. Errors: psycopg's own."""
+    own = relation.schema, relation.table
+    found = connection.execute(
+        "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = "
+        "to_regclass(format('%%I.%%I', %s::text, %s::text)) AND attnum > 0 AND NOT attisdropped",
+        own,
+    ).fetchall()
+    there = [str(name) for (name,) in found]
+    strangers = [name for name in there if name in renamed.values() and name not in renamed]
+    owners = (owner_of_column(connection, quoted(*own), quoted(name), schema=schema) for name in renamed)
+    table = sql.Identifier(*next((owner for owner in owners if owner is not None), own))
+    aside = [_renaming_one(table, name, f"{name[:_LETTERS]}{_IN_THE_WAY}") for name in strangers]
+    statements = (*aside, *renaming(table, [*renamed.items()], there))
+    text = "; ".join(one.as_string(connection) for one in statements)
+    return RenamedColumns(relation, renamed, text, vouching(relation, schema, pipeline) if strangers else "")
+
+
+def lost_columns(relation: Relation, names: Sequence[str], *, schema: str, pipeline: str) -> TargetError:
+    """The error of columns that are gone, and whose names others have."""
+    return TargetError(
+        "columns that had these values so far are gone at the target, with the values of older rows, and others have "
+        f"their names: {', '.join(names)}",
+        table=relation.name,
+        column=names[0],
+        hint=f"{recopying(relation)}{vouching(relation, schema, pipeline)}",
+    )
+
+
+def vouching(relation: Relation, schema: str, pipeline: str) -> str:
+    """The part of a hint that tells how to take a table's columns by their names again."""
+    forget = sql.SQL("UPDATE {}.applied_table SET place = NULL WHERE pipeline = {} AND source_oid = {}").format(
+        sql.Identifier(schema), sql.Literal(pipeline), sql.Literal(relation.oid)
+    )
+    what = " Or, if what has these names there has all of the values: run"
+    return f"{what} {forget.as_string()} at the target, which takes columns by their names; then run again."
+
+
+def renaming(table: sql.Identifier, names: Sequence[tuple[str, str]], there: Collection[str]) -> list[sql.Composed]:
+    """The statements that rename columns, from former names to new ones: by way of names in between, where one takes
+    another's. `there`: the names that the table has.
+    """
+    if not {old for old, _ in names} & {new for _, new in names}:
+        return [_renaming_one(table, old, new) for old, new in names]
+    free = (name for name in map(_ASIDE.format, count()) if name not in there)
+    aside = [(old, new, name) for (old, new), name in zip(names, free, strict=False)]
+    return [
+        *(_renaming_one(table, old, name) for old, _, name in aside),
+        *(_renaming_one(table, name, new) for _, new, name in aside),
+    ]
+
+
+def _renaming_one(table: sql.Identifier, old: str, new: str) -> sql.Composed:
+    return sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(table, sql.Identifier(old), sql.Identifier(new))

@@ -1,0 +1,145 @@
+"""Tables of the target that cannot take the source's rows as they are, or have other ones: what to run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
+from airflow_parallel_apply.postgres.quoting import quoted
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+
+_LETTERS: Final = 50
+
+
+class MissingTable(TargetError):
+    """The target has no table of a definition's name. See `name_other_name`, too."""
+
+    def __init__(self, relation: Relation, server_version: int) -> None:
+        super().__init__(
+            "the target has no such table",
+            table=relation.name,
+            hint=f"Run {creation(relation, server_version)} at the target, or exclude it from the pipeline. If it was "
+            f"renamed there, give it this name back instead; if it was there before and is gone, {_recopy(relation)}",
+        )
+        self.relation = relation
+
+
+class RenamedTable(TargetError):
+    """The table that had a definition's rows so far is called `found` at the target, whatever has its name by now.
+    `statements`: what gives it back. See `name_other_name`, too.
+    """
+
+    def __init__(self, relation: Relation, found: Name, statements: str) -> None:
+        super().__init__(
+            f"the table that had these rows so far is called {'.'.join(found)} at the target", table=relation.name
+        )
+        self.relation = relation
+        self.found = found
+        self._statements = statements
+        self.say(is_within=False)
+
+    def say(self, *, is_within: bool) -> None:
+        """Complete the hint. `is_within`: as in `giving_back`."""
+        name, found = self.relation.name, ".".join(self.found)
+        self.hint = (
+            f"{giving_back(self.found, self._statements, is_within=is_within)} Or, if what is called {name} there was "
+            f"put in its place: `parallel-apply recopy {table_options([name])}`, or drop {found} where {name} has all "
+            "of its rows; then run again."
+        )
+
+
+def creation(relation: Relation, server_version: int) -> str:
+    """The CREATE TABLE with all columns and the key of a definition."""
+    columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
+    key = [quoted(column.name) for column in relation.columns if column.key]
+    sent = {column.name for column in relation.columns}
+    computed = [
+        f"{quoted(name)} {as_taken(text, server_version)}" for name, text in relation.expressions if name not in sent
+    ]
+    parts = [*columns, *computed, *([f"PRIMARY KEY ({', '.join(key)})"] if key else [])]
+    return f"CREATE TABLE {quoted(relation.schema, relation.table)} ({', '.join(parts)})"
+
+
+def replacing(relation: Relation, name: str, definition: str, server_version: int, *, is_there: bool) -> str:
+    """The statement by which a column gets this definition, whatever it was. `definition`: as ADD COLUMN takes it."""
+    drop = f"DROP COLUMN {quoted(name)}, " if is_there else ""
+    add = f"ADD COLUMN {quoted(name)} {as_taken(definition, server_version)}"
+    return f"ALTER TABLE {quoted(relation.schema, relation.table)} {drop}{add}"
+
+
+def computing(table: TargetTable, name: str, server_version: int) -> Sequence[str]:
+    """The statement after which the target computes a column as the source does; none where that is not known."""
+    definition = dict(table.relation.expressions).get(name)
+    if not definition:
+        return ()
+    return (replacing(table.relation, name, definition, server_version, is_there=name in table.columns),)
+
+
+def rows_differ(relation: Relation) -> str:
+    """The hint for rows of the history that the target does not have as it should."""
+    return (
+        "Somebody else changed the target, or the copies differed at the start: `parallel-apply compare` shows where. "
+        f"Make the rows the source's there, or: {_recopy(relation)}"
+    )
+
+
+def renaming_away(relation: Relation, kind: str) -> str:
+    """The statement that frees a table's name of what is no table."""
+    aside = quoted(f"{relation.table[:_LETTERS]}_aside")
+    return f"ALTER {kind.upper()} {quoted(relation.schema, relation.table)} RENAME TO {aside}"
+
+
+def require_fit(
+    relation: Relation, table: TargetTable | None, server_version: int, instead: str | None = None
+) -> TargetTable:
+    """`instead`: what has the name of a missing table. Errors: `TargetError` that names the first missing table or
+    column, or a column that one side alone computes.
+    """
+    if table is None and instead is not None:
+        raise TargetError(
+            f"the target has a {instead} of that name, and no table",
+            table=relation.name,
+            hint=f"Run {renaming_away(relation, instead)}; {creation(relation, server_version)} at the target; then "
+            f"{_recopy(relation)} Or give this name to the table there that has the rows.",
+        )
+    if table is None:
+        raise MissingTable(relation, server_version)
+    types = {column.name: column.type_name for column in relation.columns}
+    for name in table.missing_columns:
+        add = replacing(relation, name, types[name], server_version, is_there=False)
+        raise TargetError(
+            "the target's table lacks a column of the source's",
+            table=relation.name,
+            column=name,
+            hint=f"Run {add} at the target. Older rows have no values in it then: {_recopy(relation)}",
+        )
+    for name in (*table.uncomputed_columns, *table.lacking_computed):
+        what = "at the target it is an ordinary one" if name in table.columns else "the target's table lacks it"
+        found = computing(table, name, server_version)
+        do = f"Run {found[0]} at the target" if found else "Make it at the target as the source has it"
+        raise TargetError(
+            f"the source computes the column and does not send it, and {what}",
+            table=relation.name,
+            column=name,
+            hint=f"{do}, then run again.",
+        )
+    for name in table.overruled_columns:
+        make = replacing(relation, name, types[name], server_version, is_there=True)
+        raise TargetError(
+            "the target computes a column that the source does not compute, so the source's values are not stored",
+            table=relation.name,
+            column=name,
+            hint=f"Run {make} at the target, or DROP EXPRESSION of a stored one. Then {_recopy(relation)}",
+        )
+    return table
+
+
+def _recopy(relation: Relation) -> str:
+    return f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew; then run again."

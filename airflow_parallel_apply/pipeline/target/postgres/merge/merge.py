@@ -1,0 +1,354 @@
+"""Merge staged net changes into the target's tables: deletions, rows whose unique values change (see
+`reinserting`), other updates, insertions. So values are freed before they are taken, in whichever part they are.
+
+Staging lies in about the order of the target's index, so the planner is held to index nested loops, which then walk
+index and heap forwards; its own choice for unknown row counts, hashes and sorts, was slower. Every statement's count
+is compared with what was staged: a row that is missing, and staging that a crash emptied, are both noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, StagingLost, TargetError
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import naming_table
+from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.merge.guards import DELETE, INSERT, UPDATE, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.merge.multiset import Multiset
+from airflow_parallel_apply.pipeline.target.postgres.merge.parts import (
+    Part,
+    may_store_otherwise,
+    require_applied,
+    same_key,
+    sent_value,
+    with_old_values,
+)
+from airflow_parallel_apply.pipeline.target.postgres.merge.reinserting import (
+    Reinserting,
+    has_changes_of,
+    put_back,
+    take_out,
+)
+from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites, Written
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import operation_column
+from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop_staging, require_staging
+
+_SHOWN_KEYS: Final = 3
+_EVENTS: Final = {"I": INSERT, "U": UPDATE, "D": DELETE}
+_COUNTED: Final = {"I": "inserted", "U": "updated", "D": "deleted"}
+
+
+class MissingRows(Exception):
+    """A merge changed another number of rows than were staged. Stays in this room: see `explain_missing`."""
+
+    def __init__(self, part: Part, operation: str, expected: int, found: int) -> None:
+        super().__init__(part.table.relation.name)
+        self.part = part
+        self.operation = operation
+        self.expected = expected
+        self.found = found
+
+
+def merge_parts(
+    connection: Connection, session: Session, parts: Sequence[Part], *, reinserting: Reinserting, beside: SideWrites
+) -> None:
+    """Apply the parts and drop their staging. `reinserting`: for rows whose unique values change. `beside`: what others
+    write meanwhile.
+
+    Errors: `MissingRows`; `StagingLost` when staging is gone; psycopg's own. The caller rolls back.
+    """
+    require_staging(connection, session.schema, {part.staged.staging: part.table for part in parts})
+    if not reinserting.as_replica:
+        _require_what_happened(connection, session, parts)
+    beside.begin([part.table for part in parts])
+    multisets = _multisets(session, parts, as_replica=reinserting.as_replica)
+    deleted = [multiset.delete(connection) for multiset in multisets]
+    counted = {multiset.table.relation.relation_id for multiset in multisets}
+    keyed = [part for part in parts if part.table.relation.relation_id not in counted]
+    connection.execute(session.sql("merge", "settings"))
+    as_replica = reinserting.as_replica
+    guarded = [one for one in keyed if one.table.relation.key_indexes and one.table.is_guarded(as_replica=as_replica)]
+    read_again = {
+        part.table.oid
+        for part in guarded
+        if not beside.counts_updates_of(part.table)
+        or may_store_otherwise(connection, session.schema, part, as_replica=as_replica)
+    }
+    keyed = [
+        with_old_values(connection, session.schema, part) if part.table.oid in read_again else part for part in keyed
+    ]
+    try:
+        _run_all(connection, session, keyed, reinserting, beside)
+    except MissingRows:
+        beside.explain_missing()
+        raise
+    beside.let_deferred_act()
+    for part in keyed:
+        if part.table.oid in read_again:
+            require_applied(connection, session.schema, part, as_replica=as_replica)
+    if multisets:
+        connection.execute(session.sql("merge", "default_settings"))
+    for multiset, count in zip(multisets, deleted, strict=True):
+        beside.count(multiset.table, multiset.insert(connection, deleted=count))
+    try:
+        beside.require_none()
+    except TargetError:
+        # Rather than a table, tell a row.
+        for part in guarded:
+            require_applied(connection, session.schema, part, as_replica=as_replica)
+        raise
+    if parts:
+        connection.execute(drop_staging(session.schema, [part.staged.staging for part in parts]))
+
+
+def _run_all(
+    connection: Connection, session: Session, parts: Sequence[Part], reinserting: Reinserting, beside: SideWrites
+) -> None:
+    for part in reversed(parts):
+        _run(connection, session, part, "D", part.staged.deletes, beside)
+    taken_out = []
+    for part in parts:
+        taken_out.append(take_out(connection, session, part, reinserting))
+        beside.count(part.table, Written(deleted=taken_out[-1]))
+    for part, count in zip(parts, taken_out, strict=True):
+        _run(connection, session, part, "U", part.staged.updates, beside, done=count)
+    for part in parts:
+        _run(connection, session, part, "I", part.staged.inserts, beside)
+    for part, count in zip(parts, taken_out, strict=True):
+        brought = put_back(connection, session, part) if count else 0
+        beside.count(part.table, Written(inserted=brought))
+        if brought != count:
+            raise MissingRows(part, "U", part.staged.updates, part.staged.updates - count)
+
+
+def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
+    """Look, after the roll-back, which staged keys have no row. Errors: psycopg's own."""
+    part = found.part
+    connection = session.connection()
+    staging, operation = sql.Identifier(session.schema, part.staged.staging), operation_column(part.table.relation)
+    counted = connection.execute(
+        sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(staging, operation), [found.operation]
+    ).fetchone()
+    if counted is None or counted[0] != found.expected:
+        return StagingLost(
+            f"staging table {part.staged.staging} lost rows, as a crash of the target does",
+            hint="The unit is staged again.",
+        )
+
+    def refused() -> TargetError:
+        return turned_away(
+            connection,
+            part.table,
+            _EVENTS[found.operation],
+            expected=found.expected,
+            found=found.found,
+            schema=session.schema,
+            as_replica=may_be_replica(connection, session),
+        )
+
+    if found.operation == "I":
+        return refused()
+    keys = [column.name for column in part.table.relation.columns if column.key]
+    names = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys)
+    missing = connection.execute(
+        sql.SQL(
+            "SELECT {names} FROM {staging} AS s WHERE s.{operation} = {wanted}"
+            " AND NOT EXISTS (SELECT FROM {target} AS t WHERE {same}) LIMIT {limit}"
+        ).format(
+            names=names,
+            staging=staging,
+            operation=operation,
+            target=part.table.own_rows,
+            same=same_key(part.table),
+            limit=_SHOWN_KEYS,
+            wanted=sql.Literal(found.operation),
+        )
+    ).fetchall()
+    verb = _EVENTS[found.operation]
+    if not missing:
+        twice = _staged_twice(connection, session, found, keys)
+        if twice is not None:
+            return twice
+    if not missing and found.found < found.expected:
+        return refused()
+    if not missing:
+        return TargetError(
+            f"{found.found} rows were changed for {found.expected} keys to {verb}: a key is not unique",
+            table=part.table.relation.name,
+            hint="Check the target's unique index over the key, and the log.",
+        )
+    shown = "; ".join(key_text(keys, row) for row in missing)
+    return TargetError(
+        f"{found.expected - found.found} rows to {verb} are not in the target, first: {shown}",
+        table=part.table.relation.name,
+        hint=rows_differ(part.table.relation),
+    )
+
+
+def _staged_twice(
+    connection: Connection, session: Session, found: MissingRows, keys: Sequence[str]
+) -> ParallelApplyError | None:
+    """Find changes of one key that came apart on their way here, so that each part became a net change of its own."""
+    row = connection.execute(
+        sql.SQL("SELECT {texts} FROM {staging} GROUP BY {names} HAVING count(*) > 1 LIMIT 1").format(
+            texts=sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in keys),
+            names=sql.SQL(", ").join(sql.Identifier(name) for name in keys),
+            staging=sql.Identifier(session.schema, found.part.staged.staging),
+        )
+    ).fetchone()
+    if row is None:
+        return None
+    return LogError(
+        f"changes of one key were not neighbours when they were staged: {key_text(keys, row)}",
+        table=found.part.table.relation.name,
+        hint="The order of the log's rows is at fault; report it. With channels=1 the unit is replayed instead.",
+    )
+
+
+def key_text(names: Sequence[str], values: Sequence[object]) -> str:
+    """A key for people."""
+    return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+
+
+def be_replica(connection: Connection, session: Session) -> bool:
+    """Run the rest of the transaction as a replica does (no foreign key checks, no ordinary triggers), if allowed."""
+    if not may_be_replica(connection, session):
+        # What may be checked at the end is: children may come before their parents then.
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+        return False
+    connection.execute(session.sql("merge", "be_replica"))
+    return True
+
+
+def check_what_waits(connection: Connection) -> None:
+    """Check now what `be_replica` put off to the end: the server truncates and alters no table with checks pending.
+    What cannot be checked yet was pending at the source, too, and stays so.
+    """
+    with suppress(psycopg.IntegrityError, psycopg.errors.RaiseException), connection.transaction():
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
+def may_be_replica(connection: Connection, session: Session) -> bool:
+    """True if the role has the right to set `session_replication_role`, or has it set."""
+    allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
+    return allowed is not None and bool(allowed[0])
+
+
+def _multisets(session: Session, parts: Sequence[Part], *, as_replica: bool) -> tuple[Multiset, ...]:
+    """The tables without a key of which rows are to be deleted, or may be changed by others; with insertions alone
+    there is nothing to count.
+    """
+    of_table: dict[int, list[Part]] = {}
+    for part in parts:
+        if not part.table.relation.key_indexes:
+            of_table.setdefault(part.table.relation.relation_id, []).append(part)
+    return tuple(
+        Multiset(
+            table=found[0].table,
+            staged=tuple(part.staged for part in found),
+            schema=session.schema,
+            as_replica=as_replica,
+        )
+        for found in of_table.values()
+        if any(part.staged.deletes or part.table.is_guarded(as_replica=as_replica) for part in found)
+    )
+
+
+def _require_what_happened(connection: Connection, session: Session, parts: Sequence[Part]) -> None:
+    """Refuse a merge whose deletions and updates foreign keys would take for what they are not. In net changes a row
+    with another key is one that went and one that came, or one that took another row's place; a foreign key over other
+    columns, which the source's row kept, would delete or change children for it. One over the key is safe: the source's
+    own has acted then, too, and the log has what it did. A replay, change by change, does what the source did.
+    """
+    for key in find_acting_keys(connection, schema=session.schema):
+        for part in parts:
+            sent = {column.name for column in part.table.relation.columns if column.key}
+            if part.table.oid != key.parent or (sent and sent.issubset(key.referenced)):
+                continue
+            if part.staged.deletes or has_changes_of(connection, session, part, key.referenced):
+                raise TargetError(
+                    f"a foreign key over {', '.join(key.referenced)} would act on net changes as if a row had gone",
+                    table=part.table.relation.name,
+                    hint="Let the role set session_replication_role.",
+                )
+
+
+def _run(
+    connection: Connection,
+    session: Session,
+    part: Part,
+    operation: str,
+    expected: int,
+    beside: SideWrites,
+    *,
+    done: int = 0,
+) -> None:
+    """`done`: how many of the expected rows another way has dealt with."""
+    if expected == done:
+        return
+    build = {"D": _delete, "U": _update, "I": _insert}[operation]
+    with naming_table(part.table.relation.name):
+        found = connection.execute(build(session.schema, part)).rowcount
+    beside.count(part.table, Written(**{_COUNTED[operation]: found}))
+    if found + done != expected:
+        raise MissingRows(part, operation, expected, found + done)
+
+
+def _delete(schema: str, part: Part) -> sql.Composed:
+    return sql.SQL("DELETE FROM {target} AS t USING {staging} AS s WHERE s.{operation} = 'D' AND {same}").format(
+        target=part.table.own_rows,
+        staging=sql.Identifier(schema, part.staged.staging),
+        operation=operation_column(part.table.relation),
+        same=same_key(part.table),
+    )
+
+
+def _update(schema: str, part: Part) -> sql.Composed:
+    return sql.SQL(
+        "UPDATE {target} AS t SET {assignments} FROM {staging} AS s WHERE s.{operation} = 'U' AND {same}"
+    ).format(
+        target=part.table.own_rows,
+        assignments=sql.SQL(", ").join(_assignments(part)),
+        staging=sql.Identifier(schema, part.staged.staging),
+        operation=operation_column(part.table.relation),
+        same=same_key(part.table),
+    )
+
+
+def _assignments(part: Part) -> list[sql.Composed]:
+    """Every column that an update may set; a key column only where an equal key may have another text."""
+    made = []
+    for index, column in enumerate(part.table.relation.columns):
+        found = part.table.columns[column.name]
+        if found.generated or found.identity_always or (column.key and found.one_image):
+            continue
+        made.append(sql.SQL("{} = ").format(sql.Identifier(column.name)) + sent_value(part, index))
+    if not made:
+        # A table of key columns only: the update must still find its row.
+        key = next(column.name for column in part.table.relation.columns if column.key)
+        made.append(sql.SQL("{name} = t.{name}").format(name=sql.Identifier(key)))
+    return made
+
+
+def _insert(schema: str, part: Part) -> sql.Composed:
+    names = sql.SQL(", ").join(
+        sql.Identifier(column.name)
+        for column in part.table.relation.columns
+        if not part.table.columns[column.name].generated
+    )
+    return sql.SQL(
+        "INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE SELECT {names} FROM {staging} WHERE {operation} = 'I'"
+    ).format(
+        target=part.table.identifier,
+        names=names,
+        staging=sql.Identifier(schema, part.staged.staging),
+        operation=operation_column(part.table.relation),
+    )

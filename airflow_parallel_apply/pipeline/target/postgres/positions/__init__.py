@@ -1,0 +1,1 @@
+"""Keeps positions and prepared branches: how far each channel is, and who may move it."""

@@ -1,0 +1,93 @@
+"""Alterations of one column: those that a run makes, and what a person has to do about the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import FatalError, PlanError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import existing
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import MissingTable
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
+from airflow_parallel_apply.pipeline.target.postgres.redefine import fills
+from airflow_parallel_apply.pipeline.target.postgres.redefine.lacking_types import lacking_hint, lacks_type
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
+
+UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
+_AS_THERE: Final = ", as by the statement that the source ran, in a session with the settings of that one (timezone)"
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """The alteration of one column, in words for people and in SQL for the server."""
+
+    column: str
+    what: str
+    statements: tuple[sql.Composed, ...]
+    is_certain: bool = True
+    type_name: str | None = None
+    """The type that the statements name."""
+    former_type: str | None = None
+    """The type that the column has, where that is what changes."""
+    owner: tuple[str, str] | None = None
+    """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
+
+
+def freeing(connection: Connection, relation: Relation) -> tuple[sql.Composed, ...]:
+    """The statement that goes before those that alter the columns of a table OF a type: the server alters none of them
+    while it is one. Errors: psycopg's own.
+    """
+    found = connection.execute(
+        "SELECT reloftype <> 0 FROM pg_catalog.pg_class WHERE oid = to_regclass(format('%%I.%%I', %s::text, %s::text))",
+        [relation.schema, relation.table],
+    ).fetchone()
+    table = sql.Identifier(relation.schema, relation.table)
+    return (sql.SQL("ALTER TABLE {} NOT OF").format(table),) if found == (True,) else ()
+
+
+def freed(connection: Connection, relation: Relation, alteration: Alteration) -> Alteration:
+    """The alteration, behind what goes before it. Errors: psycopg's own."""
+    if not alteration.statements:
+        return alteration
+    return replace(alteration, statements=(*freeing(connection, relation), *alteration.statements))
+
+
+def left(connection: Connection, relation: Relation, alteration: Alteration, *, users: str = "") -> FatalError:
+    """`users`: what at the target is in the way, as the server names it."""
+    if not existing(connection, [(relation.schema, relation.table)]):
+        return MissingTable(relation, connection.info.server_version)
+    text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
+    altered = alteration.owner or (relation.schema, relation.table)
+    if alteration.is_certain:
+        hint = (
+            f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
+            "applied. With ddl=apply the pipeline does what the log tells for certain. Where names and types do not "
+            f"show that you did it, it stops here again: {SKIPPING}, which takes it as done."
+        )
+    else:
+        begin = f"Run {text} at the target; then " if text else ""
+        # The statement changes the values of theirs as well, which then look as if they had been followed.
+        names = [".".join(one) for one in (altered, *heirs(connection, *altered))] if text else []
+        hint = f"{begin}{recopying(relation, *names)}"
+        if not fills.brings_rows(connection, relation):
+            how = "" if UNTOLD in alteration.what else _AS_THERE
+            hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
+            hint += "takes it as done."
+    if users:
+        hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
+    if alteration.owner is not None:
+        hint = f"The target's table has the column from {'.'.join(alteration.owner)}. {hint}"
+    if alteration.type_name is not None and lacks_type(connection, alteration.type_name):
+        hint = f"{lacking_hint(connection, alteration.type_name, alteration.former_type)} {hint}"
+    return PlanError(
+        f"at the source the column {alteration.column} of {relation.name} {alteration.what}, which the target has not "
+        "followed",
+        table=relation.name,
+        column=alteration.column,
+        hint=hint,
+    )

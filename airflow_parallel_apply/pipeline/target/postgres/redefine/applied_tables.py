@@ -1,0 +1,166 @@
+"""Tables of the target that have the rows of the source's, and their columns, known by what no renaming changes: by the
+table's oid and the column's number.
+
+Somebody may give a table another name, and its own to a table beside it, while rows of the former name are still to
+come: its successor, where it is archived, or one with which it exchanges names. The same may be done to columns. The
+names do not tell, nor do the types. A table that is gone tells nothing either: what has its name then was put in its
+place. A column that is gone has taken its values along, whatever has its name then.
+
+A column's number is noted with the table, or once its definition is followed; it stays noted until the table is copied
+anew or emptied, or until DDL that was sent drops the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renamed_columns
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_name
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, describe_tables, lock_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RenamedTable
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+
+
+def settled(definitions: Iterable[Relation], applied_seqno: int) -> tuple[Relation, ...]:
+    """The last definition of each table of the log, unless something above this seqno gives another name to it, or to
+    the one that had its name; with those columns alone of which nothing above it does.
+    """
+    found: dict[int, list[Relation]] = {}
+    for one in definitions:
+        if one.oid is None:
+            continue
+        if one.first_seqno is not None and NO_SEQNO < one.first_seqno <= applied_seqno:
+            found[one.oid] = []
+        found.setdefault(one.oid, []).append(one)
+    names = [{one.name for one in ones} for ones in found.values()]
+    passing = set[str]().union(*(some for some in names if len(some) > 1))
+    return tuple(_with_settled(ones) for ones in found.values() if ones[-1].name not in passing)
+
+
+def note_tables(
+    connection: Connection, session: Session, relations: Iterable[Relation], *, is_certain: bool = False
+) -> None:
+    """Note the tables of these names, where none is noted that is there still, and their columns, where none is noted
+    of that number; with `is_certain`, also where one is. Errors: psycopg's own.
+    """
+    values = _values(relations)
+    if values["source_oids"]:
+        connection.execute(_sql(session, "note"), {"pipeline": session.pipeline, "is_certain": is_certain, **values})
+
+
+def note_unknown(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
+    """As `note_tables`, of those tables only of which nothing is noted where they are; what is noted of columns from
+    where a table is not any more is forgotten. Errors: psycopg's own.
+    """
+    connection.execute(_sql(session, "forget_moved"), {"pipeline": session.pipeline})
+    known = [relation for relation in relations if relation.oid is not None]
+    if known:
+        found = connection.execute(_sql(session, "unknown"), {"pipeline": session.pipeline, **_values(known)})
+        note_tables(connection, session, [known[number] for (number,) in found.fetchall()])
+
+
+def forget_dropped(connection: Connection, session: Session) -> None:
+    """Forget the columns that this transaction has dropped. Errors: psycopg's own."""
+    connection.execute(session.sql("applied_tables", "forget_dropped"), {"pipeline": session.pipeline})
+
+
+def present_name(connection: Connection, session: Session, relation: Relation) -> Name | None:
+    """The name by now of the table that has a definition's rows; None where that is not known."""
+    names = {"pipeline": session.pipeline, "source_oid": relation.oid}
+    # `check` asks before a run has made the pipeline's tables.
+    with suppress(psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege), connection.transaction():
+        found = connection.execute(session.sql("applied_tables", "named"), names).fetchone()
+        return None if found is None else (found[0], found[1])
+    return None
+
+
+def present_columns(connection: Connection, session: Session, relation: Relation) -> Mapping[int, str | None]:
+    """The names by now of the columns of a definition's table, by the source's numbers; None of one that is gone. Those
+    that are known. Errors: psycopg's own.
+    """
+    names = {"source_oid": relation.oid, "schema": relation.schema, "table": relation.table}
+    query = session.sql("applied_tables", "present")
+    return dict(connection.execute(query, {"pipeline": session.pipeline, **names}).fetchall())
+
+
+def describe_applied(
+    connection: psycopg.Connection[Any],
+    relations: Sequence[Relation],
+    *,
+    schema: str,
+    pipeline: str,
+    are_emptied: bool = False,
+) -> tuple[TargetTable, ...]:
+    """As `describe_tables`, of tables that had the rows of these definitions so far, or have those as their partitions,
+    and, unless they `are_emptied`, the values of their columns. Errors: `RenamedTable`, `RenamedColumns`, too.
+    """
+    known = [relation for relation in relations if relation.oid is not None]
+    query = statement("applied_tables", "differing", schema=schema)
+    wanted = _values(known if not are_emptied else [replace(one, columns=()) for one in known])
+    differing = connection.execute(query, {"pipeline": pipeline, **wanted}).fetchall() if known else []
+    columns: dict[int, dict[str, str | None]] = {}
+    for number, *name, column, found in differing:
+        if column is None:
+            relation, other = known[number], (name[0], name[1])
+            raise RenamedTable(relation, other, giving_name(connection, other, (relation.schema, relation.table)))
+        columns.setdefault(known[number].relation_id, {})[column] = found
+    for relation in known:
+        pairs = columns.get(relation.relation_id, {}).items()
+        renamed = {found: column for column, found in pairs if found is not None}
+        if renamed:
+            raise renamed_columns(connection, relation, renamed, schema=schema, pipeline=pipeline)
+    return tuple(
+        replace(table, lost_columns=tuple(columns.get(table.relation.relation_id, ())))
+        for table in describe_tables(connection, relations, schema=schema)
+    )
+
+
+def hold_applied(
+    connection: psycopg.Connection[Any],
+    relations: Sequence[Relation],
+    *,
+    schema: str,
+    pipeline: str,
+    are_emptied: bool = False,
+) -> tuple[TargetTable, ...]:
+    """As `describe_applied`, of tables that stay so: see `hold_tables`."""
+    lock_tables(connection, relations, schema=schema)
+    return describe_applied(connection, relations, schema=schema, pipeline=pipeline, are_emptied=are_emptied)
+
+
+def _with_settled(definitions: Sequence[Relation]) -> Relation:
+    columns = [{(column.number, column.name) for column in one.columns} for one in definitions]
+    same = set.intersection(*columns)
+    last = definitions[-1]
+    return replace(last, columns=tuple(column for column in last.columns if (column.number, column.name) in same))
+
+
+def _sql(session: Session, name: str) -> sql.Composed:
+    here = session.sql("applied_tables", "here")
+    return statement("applied_tables", name, schema=session.schema, here=here)
+
+
+def _values(relations: Iterable[Relation]) -> dict[str, list[Any]]:
+    known = [relation for relation in relations if relation.oid is not None]
+    columns = [
+        (place, column)
+        for place, relation in enumerate(known, start=1)
+        for column in relation.columns
+        if column.number is not None
+    ]
+    return {
+        "source_oids": [relation.oid for relation in known],
+        "schemas": [relation.schema for relation in known],
+        "tables": [relation.table for relation in known],
+        "column_tables": [place for place, _ in columns],
+        "numbers": [column.number for _, column in columns],
+        "columns": [column.name for _, column in columns],
+    }

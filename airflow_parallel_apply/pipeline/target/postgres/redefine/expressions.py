@@ -1,0 +1,155 @@
+"""Compares the expressions of generated columns, at the source and here, as their servers print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import (
+    as_taken,
+    expression_of,
+    reads_its_server,
+    type_of,
+)
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.quoting import quoted
+
+_BLANKS: Final = re.compile(r"\s+")
+_FIRST_WITH_SET_EXPRESSION: Final = 170000
+OTHERWISE: Final = "the target computes the column by another expression than the source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """A column that the target computes, in a table of the relation or, as `place` says, in a partition of it.
+    `definition`: the source's.
+    """
+
+    relation: Relation
+    place: str
+    name: str
+    type_name: str
+    expression: str
+    definition: str
+
+    @property
+    def difference(self) -> str:
+        """For people."""
+        ours, theirs = f"{self.type_name} as {self.expression}", type_of(self.definition)
+        return f"{self.place} has it as {ours}, the source as {theirs} as {expression_of(self.definition)}"
+
+    def fix(self, connection: Connection) -> str:
+        """The statement after which the target computes it as the source does, in all rows and partitions; or not at
+        all, where it reads what no two servers have alike.
+        """
+        table, name = quoted(self.relation.schema, self.relation.table), quoted(self.name)
+        if reads_its_server(self.definition):
+            return f"ALTER TABLE {table} DROP COLUMN {name}"
+        if self.is_fixed_in_place(connection):
+            return f"ALTER TABLE {table} ALTER COLUMN {name} SET EXPRESSION AS ({expression_of(self.definition)})"
+        definition = as_taken(self.definition, connection.info.server_version)
+        return f"ALTER TABLE {table} DROP COLUMN {name}, ADD COLUMN {name} {definition}"
+
+    def is_fixed_in_place(self, connection: Connection) -> bool:
+        """True if a new expression is enough."""
+        return connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION and _fits(self)
+
+
+def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> Iterator[Computed]:
+    """Columns that both sides compute, by expressions that are not known to be the same. Inside a transaction. Errors:
+    psycopg's own.
+    """
+    wanted = {
+        (table.oid, name): (table.relation, definition)
+        for table in tables
+        for name, definition in table.relation.expressions
+        if name in table.columns and table.columns[name].generated
+    }
+    if not wanted:
+        return
+    with _without_search_path(connection):
+        found = connection.execute(
+            statement("expressions", "computed", schema=schema), {"oids": list({oid for oid, _ in wanted})}
+        ).fetchall()
+        columns = [
+            Computed(relation=relation, place=place, name=name, type_name=type_name, expression=text, definition=also)
+            for oid, place, name, type_name, text in found
+            if (oid, name) in wanted
+            for relation, also in [wanted[oid, name]]
+        ]
+        other = [column for column in columns if not _is_same(connection, column)]
+    yield from other
+
+
+def require_computed_alike(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> None:
+    """Errors: `TargetError` that names the first column that is computed otherwise; psycopg's own."""
+    for column in computed_otherwise(connection, tables, schema=schema):
+        raise TargetError(
+            f"{OTHERWISE}: {column.difference}",
+            table=column.relation.name,
+            column=column.name,
+            hint=f"Run {column.fix(connection)} at the target, then run again.",
+        )
+
+
+@contextmanager
+def _without_search_path(connection: Connection) -> Iterator[None]:
+    """The source's texts are those of a session that has none. Inside a transaction."""
+    (path,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
+    connection.execute("SELECT set_config('search_path', '', true)")
+    yield
+    connection.execute("SELECT set_config('search_path', %s, true)", [path])
+
+
+def _is_same(connection: Connection, column: Computed) -> bool:
+    theirs = expression_of(column.definition)
+    if reads_its_server(column.definition) or not _fits(column):
+        return False
+    # Servers of other versions may print one expression in other words.
+    return any(
+        text is not None and _plain(text) == _plain(column.expression)
+        for text in (theirs, _as_printed_here(connection, column))
+    )
+
+
+def _fits(column: Computed) -> bool:
+    return fit(type_of(column.definition), column.type_name) is Fit.EXACT
+
+
+def _plain(text: str) -> str:
+    return _BLANKS.sub(" ", text)
+
+
+def _as_printed_here(connection: Connection, column: Computed) -> str | None:
+    """The source's expression in this server's words, by a temporary table that never comes to be; None where the
+    server does not take it, or the role may not make one.
+    """
+    found = None
+    type_name, expression = type_of(column.definition), expression_of(column.definition)
+    definition = sql.SQL(f"{type_name} GENERATED ALWAYS AS ({expression}) STORED")
+    table, like = sql.Identifier("pg_temp", "computed"), sql.Identifier(column.relation.schema, column.relation.table)
+    name = sql.Identifier(column.name)
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {})").format(table, like))
+            alter = sql.SQL("ALTER TABLE {} DROP COLUMN {}, ADD COLUMN {} {}").format(table, name, name, definition)
+            # By the protocol that takes one statement, whatever the text says.
+            connection.execute(alter, binary=True)
+            found = connection.execute(
+                "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = 'pg_temp.computed'::regclass"
+            ).fetchone()
+            raise psycopg.Rollback
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError):
+        return None
+    return str(found[0]) if found is not None else None

@@ -1,0 +1,55 @@
+"""DDL that was sent before a table was copied anew, and would come upon the copy: `leaving_newer_copies`.
+
+A copy has the rows and columns of a later moment, and so what the statement did. Nobody can tell from a text what it
+does, so it is run, and then the locks tell what it touched: where that is a copy, the transaction is rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import as_written
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.steps import Statement
+
+
+@contextmanager
+def leaving_newer_copies(connection: Connection, session: Session, statement: Statement) -> Iterator[None]:
+    """Around the statement. Errors: `PlanError` that rolls it back where it changed a table that was copied from a
+    later moment; psycopg's own.
+    """
+    before = newer_copies(connection, session, statement.end_offset)
+    if not before:
+        yield
+        return
+    oids = [oid for found in before.values() for oid in found]
+    locked = _locked(connection, session, oids)
+    yield
+    after = newer_copies(connection, session, statement.end_offset)
+    fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
+    touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
+    if touched:
+        shown = as_written(statement.text)
+        raise PlanError(
+            f"the source sent this DDL before {', '.join(touched)} was copied anew, and it would change the copy, "
+            f"which is of a later moment: {shown}",
+            op="ddl",
+            pipeline=session.pipeline,
+            table=touched[0],
+            hint="Do at the target by hand what the statement is to do there beside that, if anything; then "
+            f"{statement.skipping}.",
+        )
+
+
+def newer_copies(connection: Connection, session: Session, offset: Offset) -> dict[str, list[int]]:
+    """The tables that were copied anew from a moment behind the offset, with the oids of what holds their rows."""
+    found = connection.execute(session.sql("recopied", "newer"), {"pipeline": session.pipeline, "offset": offset})
+    return dict(found.fetchall())
+
+
+def _locked(connection: Connection, session: Session, oids: Iterable[int]) -> set[tuple[int, str]]:
+    found = connection.execute(session.sql("recopied", "locked"), {"oids": [*oids]})
+    return {(oid, mode) for oid, mode in found}

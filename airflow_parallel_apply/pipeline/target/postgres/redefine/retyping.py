@@ -1,0 +1,41 @@
+"""The statement that gives a column of the target the source's type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import is_cast_by_text
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
+from airflow_parallel_apply.postgres.quoting import quoted
+
+if TYPE_CHECKING:
+    from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+
+_TEXTS: Final = ("text", "character varying")
+"""Types that take the value of any other one, and so a default's."""
+
+
+def retyping(table: TargetTable, index: int) -> str:
+    """It keeps every text that the column prints now, which of most types a cast does not. A default that the server
+    casts to no such type goes: rows come with their values.
+    """
+    relation = table.relation
+    column = relation.columns[index]
+    found = table.columns[column.name]
+    name = quoted(column.name)
+    is_cast = is_cast_by_text(found.type_sql, column.type_name)
+    value = f"{name}::{column.type_name}"
+    if not is_cast:
+        value = f"CASE num_nulls({name}) WHEN 0 THEN concat({name})::{column.type_name} END"
+    alter = f"ALTER COLUMN {name} TYPE {column.type_name} USING {value}"
+    if found.has_default and not is_cast and not column.type_name.startswith(_TEXTS):
+        alter = f"ALTER COLUMN {name} DROP DEFAULT, {alter}"
+    return f"ALTER TABLE {quoted(relation.schema, relation.table)} {alter}"
+
+
+def retyped(table: TargetTable, index: int) -> str:
+    """The hint for a column that does not take the source's values."""
+    return (
+        f"Run {retyping(table, index)} at the target; then run again. Should it fail for a value that is there, empty "
+        f"the table and run it again; then {recopying(table.relation)}"
+    )

@@ -1,0 +1,1 @@
+"""Replays changes exactly: one by one, in the source's order."""

@@ -1,0 +1,1 @@
+"""Makes staging tables, and the exact text that is copied into them."""
