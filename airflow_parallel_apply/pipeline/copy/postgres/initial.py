@@ -50,10 +50,10 @@ from airflow_parallel_apply.pipeline.target.postgres.check import (
     require_that_empty,
     target_findings,
 )
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 _logger = logging.getLogger(__name__)

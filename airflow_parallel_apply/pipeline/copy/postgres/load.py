@@ -27,9 +27,9 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns imp
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RenamedTable
 from airflow_parallel_apply.pipeline.target.postgres.load.copying import open_copying
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import hold_applied
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.postgres.results import failure_of
 

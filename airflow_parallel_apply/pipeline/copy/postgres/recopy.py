@@ -62,13 +62,13 @@ from airflow_parallel_apply.pipeline.target.expectation import Expectation, requ
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.load.copying import open_copying
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import require_generation, write_recopied
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 

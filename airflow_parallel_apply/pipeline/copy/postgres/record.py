@@ -20,8 +20,8 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, CopyPart
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, claim_tag, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 

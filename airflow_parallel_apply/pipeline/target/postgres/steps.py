@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recop
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.required_columns import ADDS_CONSTRAINTS
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import be_replica, check_what_waits, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import merge_parts
 from airflow_parallel_apply.pipeline.target.postgres.merge.parts import describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.merge.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import fo
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import as_written, under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations

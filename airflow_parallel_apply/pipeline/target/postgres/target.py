@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.target.postgres.check import target_finding
 from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colocation
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.held_up import held_up
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import MissingRows, explain_missing
+from airflow_parallel_apply.pipeline.target.postgres.merge.missing_rows import MissingRows, explain_missing
 from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.positions.branches import (
     branch_findings,

@@ -18,13 +18,15 @@ from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Retryable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import MissingRows, be_replica, merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge.merge import merge_parts
+from airflow_parallel_apply.pipeline.target.postgres.merge.missing_rows import MissingRows
 from airflow_parallel_apply.pipeline.target.postgres.merge.parts import Part, describe_parts
 from airflow_parallel_apply.pipeline.target.postgres.merge.reinserting import Reinserting
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.redefine.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import require_computed_alike
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.staging.narrow import narrow_columns

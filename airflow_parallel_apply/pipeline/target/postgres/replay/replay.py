@@ -29,7 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge.guards import (
     find_guards,
     turned_away,
 )
-from airflow_parallel_apply.pipeline.target.postgres.merge.merge import key_text
+from airflow_parallel_apply.pipeline.target.postgres.merge.missing_rows import key_text
 from airflow_parallel_apply.pipeline.target.postgres.merge.multiset import missing_images
 from airflow_parallel_apply.pipeline.target.postgres.merge.reinserting import Reinserting, by_default_hint, fixed_column
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites

@@ -1,0 +1,34 @@
+"""The replica role of a transaction: no foreign key checks and no ordinary triggers, where the role may set it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+def be_replica(connection: Connection, session: Session) -> bool:
+    """Run the rest of the transaction as a replica does (no foreign key checks, no ordinary triggers), if allowed."""
+    if not may_be_replica(connection, session):
+        # What may be checked at the end is: children may come before their parents then.
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+        return False
+    connection.execute(session.sql("merge", "be_replica"))
+    return True
+
+
+def check_what_waits(connection: Connection) -> None:
+    """Check now what `be_replica` put off to the end: the server truncates and alters no table with checks pending.
+    What cannot be checked yet was pending at the source, too, and stays so.
+    """
+    with suppress(psycopg.IntegrityError, psycopg.errors.RaiseException), connection.transaction():
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        connection.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
+def may_be_replica(connection: Connection, session: Session) -> bool:
+    """True if the role has the right to set `session_replication_role`, or has it set."""
+    allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
+    return allowed is not None and bool(allowed[0])
