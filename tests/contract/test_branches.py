@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import Unit
-from airflow_parallel_apply.pipeline.target.postgres import target
+from airflow_parallel_apply.pipeline.target.postgres import replica_role, target
 from airflow_parallel_apply.pipeline.target.postgres.load import table_load
 from airflow_parallel_apply.pipeline.target.postgres.merge import merge
 from airflow_parallel_apply.pipeline.target.postgres.positions.branches import record
@@ -109,7 +109,7 @@ def test_what_cannot_be_prepared_is_merged_by_the_commit(
     transactions, expected = history(60, seed=5)
     last = append(log_url, 0, transactions)
     if why == "a role that is no replica":
-        monkeypatch.setattr(merge, "may_be_replica", lambda connection, session: False)
+        monkeypatch.setattr(replica_role, "may_be_replica", lambda connection, session: False)
     else:
         with psycopg.connect(target_dsn, autocommit=True) as connection:
             connection.execute(
