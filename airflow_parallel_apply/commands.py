@@ -34,8 +34,8 @@ from airflow_parallel_apply.queue.model import QueueError
 Pipeline = Annotated[str, typer.Option(help="The pipeline's name.")]
 LogUrl = Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")]
 Channels = Annotated[int, typer.Option(min=1, max=64, help="Number of channels.")]
-Include = Annotated[list[str], typer.Option("--include", help="Pattern over schema.table; may be repeated.")]
-Exclude = Annotated[list[str], typer.Option("--exclude", help="Pattern over schema.table; may be repeated.")]
+Include = Annotated[list[str], typer.Option("--include", help="Tables, as schema.table with * and ?; may be repeated.")]
+Exclude = Annotated[list[str], typer.Option("--exclude", help="Tables to leave out, likewise; may be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 Result = TypeVar("Result")
@@ -72,8 +72,8 @@ class RoutingOptions:
     store: Annotated[
         StoreName,
         typer.Option(
-            help="Where a channel's changes wait; log: scanned by channel; channel_log: in a log of its own; memory: "
-            "in a router; auto: as the partitioner reads least."
+            help="Where a channel's changes wait. log: in the log, scanned by channel; channel_log: in a log of the "
+            "channel's own; memory: in a router; auto: chosen by the partitioner."
         ),
     ] = StoreName.AUTO
 
@@ -94,12 +94,12 @@ class RunOptions:
     """The options of a run on which both sides depend."""
 
     start: Annotated[
-        Start, typer.Option(help="copy: the source's rows; empty: there are none; equal: both sides hold the same.")
+        Start, typer.Option(help="copy: copy the source's rows; empty: there are none; equal: both sides are equal.")
     ] = Start.COPY
     slot: Annotated[
         str,
         typer.Option(
-            help="Name of slot and publication at the source, which all pipelines of one log share.",
+            help="Name of slot and publication at the source; all pipelines of one log share them.",
             show_default="parallel_apply_PIPELINE",
         ),
     ] = ""
@@ -111,7 +111,7 @@ class RunOptions:
     ] = False
     ddl: Annotated[
         DdlPolicy,
-        typer.Option(help="What the runs do at a change of columns; refuse: the target has to have them now."),
+        typer.Option(help="What runs do with changed columns. refuse: the target must have the source's columns now."),
     ] = DdlPolicy.REFUSE
 
 

@@ -20,16 +20,17 @@ def adopt_source(
     source: SourceOption,
     log_url: LogUrl,
     before_upgrade: Annotated[
-        bool, typer.Option("--before-upgrade", help="At the server that is to be upgraded, with writers kept out.")
+        bool, typer.Option("--before-upgrade", help="Prepare the server for the upgrade; nobody may write to it.")
     ] = False,
     slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Let a pipeline go on with a server that took the place of its source, once that has proven that nothing is lost.
+    """Let a pipeline continue with a server that replaced its source, after proving that no change was lost.
 
-    After pg_upgrade, which changes the server's identity. Before it, --before-upgrade advances the slot behind all that
-    was committed, as pg_upgrade demands, and records that in the log. A standby that was promoted keeps the identity:
-    its first run proves by itself that nothing is lost.
+    Run it after pg_upgrade, which changes the server's identity. Run it with --before-upgrade beforehand: this advances
+    the slot past everything that was committed, as pg_upgrade requires, and records that in the log.
+
+    A promoted standby keeps the identity and needs no command: its first run proves that nothing was lost.
     """
     from airflow_parallel_apply.pipeline.capture.adoption import adopt_source as adopt
     from airflow_parallel_apply.pipeline.capture.adoption import release_source

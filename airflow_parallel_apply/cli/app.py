@@ -21,10 +21,17 @@ class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Its help, one line a paragraph: the docstring's lines would end in the middle of a terminal's."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+        return command
+
 
 app = typer.Typer(
     cls=_Commands,
-    help="Pipelines of airflow_parallel_apply, outside their runs: from the first check to their removal.",
+    help="Work with pipelines of airflow_parallel_apply outside their runs, from the first check to their removal.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -58,7 +65,7 @@ SlotOption = Annotated[
     str,
     typer.Option(
         "--slot",
-        help="The slot, if not the pipeline's own: one that the pipelines of a log share.",
+        help="The slot, if not the pipeline's own: pipelines of one log share a slot.",
         show_default="parallel_apply_PIPELINE",
     ),
 ]

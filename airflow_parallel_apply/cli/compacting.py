@@ -22,19 +22,19 @@ def compact(
     until_seqno: Annotated[
         int | None, typer.Option(help="The last transaction to fold.", show_default="all that every channel has")
     ] = None,
-    memory_mb: Annotated[int, typer.Option(min=1, help="MB of rows that are folded at a time.")] = 256,
+    memory_mb: Annotated[int, typer.Option(min=1, help="MB of rows to fold at a time.")] = 256,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the feed's files that a snapshot has, and former snapshots.")
+        bool, typer.Option("--remove", help="Remove files that a snapshot covers, and former snapshots.")
     ] = False,
     grace_hours: Annotated[
-        float, typer.Option(min=0, help="With --remove: what a snapshot that is so old has taken the place of.")
+        float, typer.Option(min=0, help="With --remove: only what a snapshot of at least this age replaced.")
     ] = 24.0,
     as_json: AsJson = False,
 ) -> None:
-    """Fold the changes that a directory of files has into a snapshot: the current rows of each table.
+    """Fold the changes in a directory of files into a snapshot: the current rows of each table.
 
-    The pipeline may run meanwhile. A snapshot appears at once, or not at all; each begins with the one before it.
-    Nothing is removed unless you ask for it.
+    The pipeline may run meanwhile. A snapshot appears as a whole or not at all, and builds on the one before it.
+    Nothing is removed without --remove.
     """
     from airflow_parallel_apply.pipeline.compact.open import compact as compact_target
     from airflow_parallel_apply.pipeline.compact.protocol import CompactOptions

@@ -31,38 +31,37 @@ def export(
     log_url: Annotated[str, typer.Option("--log-url", help="The log's directory: file:///… or a path.")] = "",
     format_: Annotated[
         Format | None,
-        typer.Option("--format", help="The form of what is written.", show_default="parquet; of topics json"),
+        typer.Option("--format", help="The format.", show_default="parquet; for topics json"),
     ] = None,
     include: Annotated[list[str], typer.Option(help="Pattern over schema.table; may be repeated.")] = ["*.*"],  # noqa: B006
     exclude: Annotated[list[str], typer.Option(help="Pattern over schema.table; may be repeated.")] = [],  # noqa: B006
-    threads: Annotated[int, typer.Option(help="How many workers encode and write side by side.")] = 2,
+    threads: Annotated[int, typer.Option(help="Workers that encode and write in parallel.")] = 2,
     until_seqno: Annotated[
         int | None, typer.Option(help="The last transaction to export.", show_default="the log's last one")
     ] = None,
     text: Annotated[
-        list[str], typer.Option(help="A column, as schema.table.column, that keeps the source's text; may be repeated.")
+        list[str], typer.Option(help="Keep the source's text of this schema.table.column; may be repeated.")
     ] = [],  # noqa: B006
     sql: Annotated[str, typer.Option(help="Export a query's rows instead of a log's changes.")] = "",
     source: Annotated[
-        str, typer.Option(help="With --sql: the database that runs it, an address or a connection.")
+        str, typer.Option(help="With --sql: the database that runs it, an address or a connection id.")
     ] = "",
-    export_id: Annotated[str, typer.Option(help="With --sql: an export of this id is there once.")] = "",
+    export_id: Annotated[str, typer.Option(help="With --sql: an export with this id is written once only.")] = "",
     table: Annotated[
-        str, typer.Option(help="With --sql: schema.table, which names a folder or a topic.")
+        str, typer.Option(help="With --sql: the schema.table that names the folder or topic.")
     ] = "query.rows",
-    key: Annotated[
-        list[str], typer.Option(help="With --sql: a column of the key of its messages; may be repeated.")
-    ] = [],  # noqa: B006
+    key: Annotated[list[str], typer.Option(help="With --sql: a column of the messages' key; may be repeated.")] = [],  # noqa: B006
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Remove what exports left that were killed more than a day ago, and export.")
+        bool, typer.Option("--sweep", help="Also remove leftovers of exports killed more than a day ago.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add the changes of a log behind those that the place has, or a query's rows, and commit them at once.
+    """Write a log's further changes, or a query's rows, to a directory or to topics, in one commit.
 
-    The first export of a place begins with the log's first transaction, each further one where the last one ended.
-    Readers take the files that the manifests below _manifests name, or read topics read_committed. Run it again at any
-    time: what is there is not written twice.
+    The first export begins with the log's first transaction, each further one where the last one ended. Run it again at
+    any time: nothing is written twice.
+
+    Readers take the files that the manifests in _manifests name, or read topics with read_committed.
     """
     from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
     from airflow_parallel_apply.pipeline.encode.files.place import FilePlace

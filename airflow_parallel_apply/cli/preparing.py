@@ -51,9 +51,9 @@ def prepare(
     queue: QueueOption = "",
     ledger: LedgerOption = "",
 ) -> None:
-    """Check both sides, then create publication, slot, log and the target's schema, and copy the rows that are there.
+    """Check both sides, create publication, slot, log and the target's schema, and copy the existing rows.
 
-    What is there already stays. The first run does the same by itself.
+    What exists already stays. The first run does the same by itself.
     """
     from airflow_parallel_apply.cli.copy_bar import CopyBar
     from airflow_parallel_apply.pipeline.copy.protocol import Copying
@@ -83,13 +83,13 @@ def check(
     run: RunOptions,
     routing: RoutingOptions,
     spark: Annotated[
-        str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help=f"Look from its executors, too: {SPARK_HELP}.")
+        str, typer.Option(envvar="PARALLEL_APPLY_SPARK", help=f"Check from its executors, too: {SPARK_HELP}.")
     ] = "",
     queue: QueueOption = "",
     ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look for what would stand in a run's way, on both sides and in the log; exit 1 when there is an error.
+    """Look for everything that would stop a run, on both sides and in the log; exit 1 if there is an error.
 
     Changes nothing. Each finding comes with the command that fixes it.
     """

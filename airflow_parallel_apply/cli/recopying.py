@@ -25,18 +25,20 @@ def recopy(
     log_url: LogUrl,
     table: Annotated[
         list[str],
-        typer.Option("--table", help="A table, as schema.table, a partitioned one by its root; may be repeated."),
+        typer.Option("--table", help="schema.table; of a partitioned table the root. May be repeated."),
     ],
     ledger: LedgerOption = "",
     slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Replace tables' rows at the target by those of the source, while the pipeline keeps its positions, plan and log.
+    """Replace some tables' rows at the target by the source's; the pipeline keeps its positions, plan and log.
 
-    For a table whose rows the stream cannot tell: made anew, attached with rows, changed behind the publication, or
-    changed by somebody else at the target. A table that is new to the pipeline, with rows, is brought in by it.
-    No run may own the pipeline meanwhile. Changes that came before the copy are passed over; the table is ahead of the
-    others until the next run has passed them. Cut off, it is run again.
+    Use it if the changes no longer determine a table's rows: the table was created again, partitions were attached with
+    rows, the publication was altered, or somebody changed rows at the target. It also brings in a table with rows that
+    is new to the pipeline.
+
+    No run may own the pipeline meanwhile. Changes from before the copy are passed over. Until the next run has passed
+    them, the table is ahead of the others. If the command is interrupted, run it again.
     """
     from airflow_parallel_apply.pipeline.copy.open import recopy_tables
     from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress

@@ -13,10 +13,10 @@ from airflow_parallel_apply.commands import AsJson, Pipeline, reporting_errors
 
 @app.command()
 def recover(pipeline: Pipeline, target: TargetOption, ledger: LedgerOption = "", as_json: AsJson = False) -> None:
-    """End what a run that was cut off left prepared at the target, which holds locks; the next run would do it, too.
+    """End prepared transactions that an interrupted run left at the target, where they hold locks.
 
-    A group whose commit was decided is committed to its end, everything else is rolled back. Refused while a run is
-    alive. Lanes of a former run apply nothing any more.
+    A group whose commit was decided is committed completely, everything else is rolled back. The next run would do the
+    same. Refused while a run is alive. Afterwards lanes of a former run can apply nothing.
     """
     from airflow_parallel_apply.pipeline.admin.recover import recover_pipeline
 

@@ -21,20 +21,20 @@ def drop(
     source: SourceOption,
     target: TargetOption,
     log_url: Annotated[
-        str | None, typer.Option("--log-url", help="The log's directory, to sign the pipeline off there.")
+        str | None, typer.Option("--log-url", help="The log's directory, to remove the pipeline from its readers.")
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="Remove the log's directory, too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Even while a run is alive; ends its sessions.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even while a run is alive; end its sessions.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     queue: QueueOption = "",
     ledger: LedgerOption = "",
     slot: SlotOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove a pipeline: its slot and publication, its positions, plan and staging, its tasks in a queue elsewhere.
+    """Remove a pipeline: its slot and publication, its positions, plan and staging, and its tasks in any queue.
 
-    The tables that it follows stay as they are, on both sides. It may be repeated; for a side that cannot be reached
-    it prints the commands, and exits with 1 when something is left.
+    The tables that it follows stay as they are, on both sides. For a side that cannot be reached it prints the
+    commands, and exits with 1 if something is left. It may be repeated.
     """
     from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 
@@ -64,17 +64,17 @@ def purge(
     target: TargetOption,
     log_url: LogUrl,
     other_target: Annotated[
-        list[str], typer.Option("--other-target", help="Where other pipelines apply this log; may be repeated.")
+        list[str], typer.Option("--other-target", help="Another target of this log; may be repeated.")
     ] = [],  # noqa: B006
     keep: Annotated[int, typer.Option(min=0, help="Keep at least this many of the log's last transactions.")] = 0,
-    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed in this many last hours.")] = 0,
+    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed in the last hours.")] = 0,
     ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove from a log what every pipeline that reads it has applied, and the plans of that; runs may go on.
+    """Remove from a log, and from plans, what every pipeline that reads the log has applied. Runs may continue.
 
-    Refuses when a pipeline that reads the log is not at one of the targets, wherever its ledger is. The files go ten
-    minutes later, with the next capture or purge, so that those who still scan them are not disturbed.
+    Refuses if a pipeline that reads the log is at none of the given targets. The files are deleted ten minutes later,
+    by the next capture or purge, because others may still be reading them.
     """
     from airflow_parallel_apply.pipeline.admin.purge import purge_log
 

@@ -18,11 +18,12 @@ def install_ddl_capture(
         list[str], typer.Option("--grant-to", help="A role that may send DDL to targets; may be repeated.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Install parallel_apply.send_ddl at a source: what it sends counts as DDL, anybody else's messages do not.
+    """Install parallel_apply.send_ddl at a source. Only what it sends counts as DDL.
 
-    A superuser installs an event trigger, too, which captures how followed tables change.
-    Pipelines with ddl=apply run what is sent as the target's role, so grant it to whom you would give that role. It may
-    be run again; what was sent before stays valid.
+    If a superuser runs this, it also installs an event trigger, which captures how followed tables change.
+
+    Pipelines with ddl=apply run what is sent as the target's role. So grant it only to whom you would give that role.
+    The command may be run again; what was sent before stays valid.
     """
     from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 

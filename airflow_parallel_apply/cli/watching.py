@@ -29,9 +29,12 @@ _WATCH_SECONDS: Final = 1.0
 def status(
     pipeline: Pipeline,
     target: TargetOption,
-    log_url: Annotated[str | None, typer.Option("--log-url", help="The log, for lag behind what is captured.")] = None,
+    log_url: Annotated[
+        str | None, typer.Option("--log-url", help="The log: shows how far captured changes are ahead.")
+    ] = None,
     source: Annotated[
-        str | None, typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"For what its slot holds back: {DATABASE_HELP}")
+        str | None,
+        typer.Option(envvar="PARALLEL_APPLY_SOURCE", help=f"The source, to examine its slot: {DATABASE_HELP}"),
     ] = None,
     queue: QueueOption = "",
     ledger: LedgerOption = "",
@@ -39,14 +42,14 @@ def status(
         str,
         typer.Option(
             envvar="PARALLEL_APPLY_ROUTER",
-            help="With --log-url, for what the store memory holds: grpcs://… or a connection id. Empty: this host's "
+            help="With --log-url: the router of store=memory, grpcs://… or a connection id. Empty: this host's "
             "embedded one.",
         ),
     ] = "",
     as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option(help="Show it anew every second until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option(help="Refresh every second until Ctrl-C.")] = False,
 ) -> None:
-    """Per channel: committed seqno, lag, state and what it waits for; below it warnings of slot, log and disk."""
+    """Show each channel's committed seqno, lag, state and what it waits for, and warnings about slot, log and disk."""
     from airflow_parallel_apply.cli.status_view import status_view
     from airflow_parallel_apply.pipeline.admin.status import read_status
 
@@ -99,12 +102,12 @@ def compare(
     source: SourceOption,
     target: TargetOption,
     tables: TableOptions,
-    jobs: Annotated[int, typer.Option(min=1, help="Tables compared at the same time.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="Tables to compare at the same time.")] = 4,
     as_json: AsJson = False,
 ) -> None:
-    """Compare row counts and content checksums, computed on both sides; exit 1 and the first keys that differ.
+    """Compare row counts and checksums of tables on both sides; if they differ, show the first keys and exit 1.
 
-    Both sides should stand still, or what is written meanwhile shows as a difference.
+    Nobody should write meanwhile: what is written shows as a difference.
     """
     from airflow_parallel_apply.cli.compare_view import UnderWay, comparison_json, comparison_view
     from airflow_parallel_apply.pipeline.compare import compare as compare_tables
@@ -127,11 +130,11 @@ def compare(
 def stop(
     pipeline: Pipeline,
     target: TargetOption,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until every channel is stopped; 0: none.")] = 0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until every channel has stopped.")] = 0,
     queue: QueueOption = "",
     ledger: LedgerOption = "",
 ) -> None:
-    """Stop a running pipeline cleanly: every channel at one seqno. The next run goes on from there."""
+    """Stop a running pipeline cleanly, with every channel at the same seqno. The next run continues from there."""
     from airflow_parallel_apply.pipeline.admin.status import read_status
     from airflow_parallel_apply.pipeline.run import request_stop
 

@@ -38,7 +38,8 @@ Settings = Mapping[str, Mapping[str, str]]
 
 USERNAME: Final = "admin"
 _PREFORK: Final = "airflow_parallel_apply.demo.prefork"
-_START_TIMEOUT: Final = timedelta(seconds=120)
+_START_TIMEOUT: Final = timedelta(minutes=5)
+"""Long enough for a busy machine. A service that ends is reported at once."""
 _STOP_PATIENCE: Final = timedelta(seconds=8)
 _POLL_SECONDS: Final = 0.1
 _KILL_SECONDS: Final = 10.0
@@ -104,7 +105,7 @@ class AirflowServices:
         self._wait_until_ready(tuple(_COMMANDS), deadline)
         return self
 
-    def wait_for_dag(self, dag_id: str, *, timeout: timedelta = timedelta(seconds=60)) -> None:
+    def wait_for_dag(self, dag_id: str, *, timeout: timedelta = _START_TIMEOUT) -> None:
         """Wait until the DAG can be triggered. Errors: `ConfigurationError` with the traceback of a file that fails."""
         deadline = time.monotonic() + timeout.total_seconds()
         while not self.client.has_dag(dag_id):
@@ -257,7 +258,10 @@ class AirflowServices:
                     raise Unavailable(f"Airflow's {service} ended: {self._tail(service)}", op="airflow")
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"Airflow's {', '.join(missing)} did not start: {self._tail(missing[0])}", op="airflow"
+                    f"Airflow's {' and '.join(missing)} did not answer in time",
+                    op="airflow",
+                    hint="The machine may be too busy: try again when it is not. "
+                    f"The last messages of {missing[0]}: {self._tail(missing[0])}",
                 )
             time.sleep(_POLL_SECONDS)
 

@@ -41,8 +41,8 @@ def test_migrate_says_what_it_made_and_then_nothing(target_dsn: str) -> None:
         scene.run("DROP SCHEMA parallel_apply CASCADE")
         assert not scene.target.is_installed()
         schema, tables = scene.target.migrate()
-        assert schema.startswith("schema parallel_apply ")
-        assert tables.endswith(f"of version {VERSION}")
+        assert schema.startswith("created the schema parallel_apply ")
+        assert tables.endswith(f"to version {VERSION}")
     finally:
         scene.session.close()
 
@@ -71,7 +71,7 @@ def test_offsets_that_an_earlier_release_called_lsn_stay(target_dsn: str, monkey
     )
     (read_before,) = scene.target.recopied()
     assert read_before.offset == 50, "check reads them before a run upgrades them"
-    assert scene.target.migrate() == (f"tables in the schema parallel_apply, of version {VERSION}",)
+    assert scene.target.migrate() == (f"brought the tables in the schema parallel_apply to version {VERSION}",)
     (read,) = scene.target.recopied()
     assert read == read_before
     bounds = scene.ledger.run_bounds("a")

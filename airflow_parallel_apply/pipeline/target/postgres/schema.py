@@ -46,7 +46,7 @@ def migrate(session: Session) -> tuple[str, ...]:
                     f"the schema with {role} as owner; then run again.",
                 )
             connection.execute(session.sql("schema", "create_schema"))
-            made.append(f"schema {session.schema} in the target database {database}")
+            made.append(f"created the schema {session.schema} in the database {database}")
         if not has_version:
             connection.execute(session.sql("schema", "create_version"))
         found = connection.execute(session.sql("schema", "version")).fetchone()
@@ -60,5 +60,5 @@ def migrate(session: Session) -> tuple[str, ...]:
             connection.execute(session.sql("schema", f"upgrade_{version}"))
             connection.execute(session.sql("schema", "add_version"), {"version": version})
         if current < VERSION:
-            made.append(f"tables in the schema {session.schema}, of version {VERSION}")
+            made.append(f"brought the tables in the schema {session.schema} to version {VERSION}")
     return tuple(made)
