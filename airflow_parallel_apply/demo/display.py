@@ -93,7 +93,8 @@ class ChannelsView:
 def _line(status: PipelineStatus, rates: Mapping[int, float], tasks: str) -> str:
     """Everything in one line; channels only while there is a run that moves them."""
     if status.owner is None or status.phase == "idle":
-        return f"{tasks}; in the log to seqno {status.captured_seqno:,}"
+        captured = status.captured_seqno
+        return f"{tasks}; " + ("the log is empty" if captured < 0 else f"in the log to seqno {captured:,}")
     channels = (
         f"{one.channel}: seqno {one.seqno:,} {rates.get(one.channel, 0.0):,.0f}/s lag {one.lag_transactions:,} "
         f"{one.state}{' for ' + one.waits_for if one.waits_for else ''}"
