@@ -1,16 +1,40 @@
-"""Transactions that hold up the source's locks and slots, for people: a prepared one has no session that shows it."""
+"""Transactions that hold up the source's locks and slots, for people: a prepared one has no session that shows it, and
+one that waits for a copy holds that copy up.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+
+_BEHIND_US: Final = """
+SELECT DISTINCT waiting.pid, waiting.relation::regclass::text
+FROM pg_catalog.pg_locks AS waiting
+WHERE NOT waiting.granted AND waiting.locktype = 'relation' AND waiting.mode = 'AccessExclusiveLock'
+    AND waiting.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND EXISTS (
+        SELECT FROM pg_catalog.pg_stat_activity AS ours
+        WHERE ours.pid = ANY(pg_catalog.pg_blocking_pids(waiting.pid))
+            AND pg_catalog.starts_with(ours.application_name, 'parallel_apply ')
+    )
+ORDER BY waiting.pid LIMIT 5
+"""
 
 
 def held_up_hint(connection: psycopg.Connection[Any], *, by_all_databases: bool = False) -> str:
     """The hint for what waited in vain. `by_all_databases`: a new slot waits for the transactions of the whole server;
     locks are held by those of this database alone. Errors: psycopg's own.
     """
+    waiting = connection.execute(_BEHIND_US).fetchall()
+    if waiting:
+        named = ", ".join(f"session {pid} ({table})" for pid, table in waiting)
+        ended = ", ".join(f"pg_cancel_backend({pid})" for pid, _ in waiting)
+        return (
+            "What is copied cannot be altered or truncated until the copy ends. Somebody tries to, and the copy waits "
+            f"behind them: {named}. End it at the source (SELECT {ended}), and do it behind the copy; or run again "
+            "once it is done."
+        )
     found = connection.execute(
         "SELECT gid, database::text, database = current_database() FROM pg_catalog.pg_prepared_xacts "
         "WHERE %s OR database = current_database() ORDER BY prepared LIMIT 5",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import Any, Final, LiteralString
 
@@ -165,8 +165,9 @@ class Session:
         except psycopg.Error as error:
             found = _translated(error, op=op, place=self.place)
             if error.sqlstate == sqlstate.LOCK_NOT_AVAILABLE:
-                with suppress(psycopg.Error):
-                    found.hint = held_up_hint(self.catalog())
+                # Of its own: the transaction that waited has failed.
+                with suppress(psycopg.Error), closing(self.another()) as looking:
+                    found.hint = held_up_hint(looking)
             if error.sqlstate == sqlstate.INSUFFICIENT_PRIVILEGE:
                 with suppress(psycopg.Error):
                     found.hint = lacking_right_hint(self.catalog(), found.message) or found.hint
