@@ -64,13 +64,13 @@ def recover(directory: Path) -> Recovered:
     segments = {number_of(path): path for path in directory.glob(SEGMENT_PATTERN)}
     recovered.last_segment = max(segments, default=0)
     first = _load_snapshot(snapshots, recovered)
-    wanted = range(first, recovered.last_segment + 1)
-    missing = [number for number in wanted if number not in segments]
-    if missing or (recovered.snapshot is not None and not segments):
-        raise QueueCorrupt(
-            f"{directory}: segment {missing[0] if missing else first} of the queue's log is missing"
-            f"{_because(recovered)}. {_HINT}"
-        )
+    # A snapshot is never without the segment that it begins.
+    last = recovered.last_segment if recovered.snapshot is None else max(first, recovered.last_segment)
+    wanted = range(first, last + 1)
+    missing = next((number for number in wanted if number not in segments), None)
+    if missing is not None:
+        because = _because(recovered)
+        raise QueueCorrupt(f"{directory}: segment {missing} of the queue's log is missing{because}. {_HINT}")
     _replay([segments[number] for number in wanted], recovered)
     if reached is not None:
         _check_reached(directory, recovered, reached)

@@ -177,6 +177,18 @@ def test_a_missing_segment_refuses_to_start(directory: Path) -> None:
         DataDirectory(directory, limits=BY_HAND)
 
 
+def test_a_snapshot_behind_which_no_segment_is_left_refuses_to_start(directory: Path) -> None:
+    filled(directory, 8, snapshots_at=(6,))
+    (snapshot,) = snapshots(directory)
+    number = snapshot.stem.partition("-")[2]
+    for path in segments(directory):
+        if path.stem.partition("-")[2] >= number:
+            path.unlink()
+    assert segments(directory)
+    with pytest.raises(QueueCorrupt, match=rf"segment {int(number)} of the queue's log is missing"):
+        DataDirectory(directory, limits=BY_HAND)
+
+
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(directory: Path) -> None:
     filled(directory, 30, snapshots_at=(3, 11, 22))
     assert len(snapshots(directory)) == 2
