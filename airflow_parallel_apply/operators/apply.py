@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Context
@@ -14,7 +14,7 @@ from airflow_parallel_apply.operators.coordinator import OPENED_KEY, STOP_KEY, A
 from airflow_parallel_apply.operators.links import SPARK_LINK_KEY, SparkLink
 from airflow_parallel_apply.operators.metrics import LaneMetrics
 from airflow_parallel_apply.operators.spark import LaneRunner, lane_runner
-from airflow_parallel_apply.operators.stop import StopMarker
+from airflow_parallel_apply.operators.stop import StopMarker, means_stop
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.task import PipelineTask
 
@@ -109,16 +109,18 @@ class SparkApplyOperator(PipelineTask):
         metrics.publish(report)
         self.log.info("%s, every channel is stopped", _line(report))
         if report.stop_asked:
-            self._show_stop(context, {"stop": True, "seqno": report.stop_seqno})
+            self._show_stop(context, {"stop": True, "seqno": report.stop_seqno}, stop_marker)
         return report.to_json()
 
-    def _show_stop(self, context: Context, marker: dict[str, Any]) -> None:
+    def _show_stop(self, context: Context, marker: dict[str, Any], shown: Callable[[], object]) -> None:
         """`open`'s marker says so too, whoever asked: the command `parallel-apply stop` writes to the queue (law 8)."""
         ti = context["ti"]
         try:
             XCom.set(STOP_KEY, marker, dag_id=ti.dag_id, task_id=self.open_task_id, run_id=ti.run_id)
         except AirflowRuntimeError as error:
-            self.log.warning("the stop marker cannot be written: %s", error)
+            # Lanes end together, and of those that write it at the same moment the server refuses all but one.
+            if not means_stop(shown()):
+                self.log.warning("the stop marker cannot be written: %s", error)
 
     def _log_report(self, report: LaneReport) -> None:
         """Every few seconds: short units come many a second."""
