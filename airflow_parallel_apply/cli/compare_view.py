@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from airflow_parallel_apply.pipeline.compare.compare import Comparison, TableComparison
+
+_ANY_WIDTH: Final = 10_000
 
 
 class UnderWay:
@@ -44,21 +46,36 @@ class UnderWay:
 
 def comparison_view(comparison: Comparison) -> RenderableType:
     """One line a table; below them the first keys that differ."""
+    # As text: what looks like markup in a name or a key is none.
+    return Group(_Tables(comparison), *(Text(line) for one in comparison.tables for line in _complaints(one)))
+
+
+class _Tables:
+    """A terminal that is too narrow for the checksums shows none: a name or a checksum that is cut tells nothing."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        whole = _table(self._comparison, has_checksums=True)
+        is_wide = console.measure(whole, options=options.update_width(_ANY_WIDTH)).maximum <= options.max_width
+        yield whole if is_wide else _table(self._comparison, has_checksums=False)
+
+
+def _table(comparison: Comparison, *, has_checksums: bool) -> Table:
     table = Table(box=None)
-    for name in ("table", "rows at source", "rows at target", "checksum at source", "checksum at target", ""):
-        # A name or a checksum that is cut tells nothing.
+    checksums = ("checksum at source", "checksum at target") if has_checksums else ()
+    for name in ("table", "rows at source", "rows at target", *checksums, ""):
         table.add_column(name, justify="right" if name.startswith("rows") else "left", overflow="fold")
     for one in comparison.tables:
         table.add_row(
             Text(one.name),
             _count(one.source_rows),
             _count(one.target_rows),
-            one.source_checksum or "",
-            one.target_checksum or "",
+            *((one.source_checksum or "", one.target_checksum or "") if has_checksums else ()),
             Text("equal", style="green") if one.equal else Text("differs", style="bold red"),
         )
-    # As text: what looks like markup in a name or a key is none.
-    return Group(table, *(Text(line) for one in comparison.tables for line in _complaints(one)))
+    return table
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
