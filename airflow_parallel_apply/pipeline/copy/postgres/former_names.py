@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import renaming_statements
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import is_anothers
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.versions import Versions
 
@@ -17,7 +18,8 @@ def left_renamed(
     log_url: str, target: Session, relations: Sequence[Relation], positions: Iterable[Position]
 ) -> tuple[str, ...]:
     """The statements that rename at the target the tables that it lacks, and has by the name that the last definition
-    has that it applied. A run would do it, or say it, but none may go on before the copy. Errors: the pipeline's.
+    has that it applied, but for those that have another one's rows by now. A run would do it, or say it, but none may
+    go on before the copy. Errors: the pipeline's.
     """
     applied_seqno = low_watermark(positions)
     known = open_reader(log_url).state().relations
@@ -38,7 +40,7 @@ def left_renamed(
         return tuple(
             statement.as_string(connection)
             for (relation, before), table in zip(former.items(), found, strict=True)
-            if table is not None
+            if table is not None and not is_anothers(connection, target, before)
             for statement in renaming_statements(
                 Renaming(pairs=(((before.schema, before.table), (relation.schema, relation.table)),), is_certain=True)
             )

@@ -67,7 +67,7 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEM
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import require_generation, write_recopied
-from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_replaced
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
@@ -231,7 +231,7 @@ class Recopy:
             recorded = (*(copy for _, copy in further), *done)
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
-            note_tables(connection, self._writing, then.relations, is_certain=True)
+            note_replaced(connection, self._writing, then.relations)
         self._analyze(tables)
         return done
 

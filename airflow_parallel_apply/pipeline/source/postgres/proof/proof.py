@@ -105,6 +105,9 @@ def prove(
         doubt = _table_doubt(publication, table, found, now, known, is_same_server=is_same_server)
         if doubt is None and found is not None:
             doubt = _name_doubt(table, found.registered, once)
+            if doubt is not None and not _is_followed(found, config):
+                # It stays as it was registered: a copy would be made of what the patterns leave out.
+                continue
         if doubt is not None:
             doubts.append(doubt)
         elif found is not None:

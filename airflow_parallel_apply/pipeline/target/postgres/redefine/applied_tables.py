@@ -56,6 +56,14 @@ def note_tables(
         connection.execute(_sql(session, "note"), {"pipeline": session.pipeline, "is_certain": is_certain, **values})
 
 
+def note_replaced(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
+    """Note the tables of these names, whose rows a copy has put in the place of all others. Errors: psycopg's own."""
+    connection.execute(
+        session.sql("applied_tables", "forget_others"), {"pipeline": session.pipeline, **_values(relations)}
+    )
+    note_tables(connection, session, relations, is_certain=True)
+
+
 def note_unknown(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
     """As `note_tables`, of those tables only of which nothing is noted where they are; what is noted of columns from
     where a table is not any more is forgotten. Errors: psycopg's own.
@@ -80,6 +88,13 @@ def present_name(connection: Connection, session: Session, relation: Relation) -
         found = connection.execute(session.sql("applied_tables", "named"), names).fetchone()
         return None if found is None else (found[0], found[1])
     return None
+
+
+def is_anothers(connection: Connection, session: Session, relation: Relation) -> bool:
+    """True if the table of this name is known to have rows of another table of the source. Errors: psycopg's own."""
+    names = {"source_oid": relation.oid, "schema": relation.schema, "table": relation.table}
+    query = session.sql("applied_tables", "is_anothers")
+    return connection.execute(query, {"pipeline": session.pipeline, **names}).fetchone() == (True,)
 
 
 def present_columns(connection: Connection, session: Session, relation: Relation) -> Mapping[int, str | None]:

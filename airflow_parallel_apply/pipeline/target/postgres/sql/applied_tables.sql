@@ -45,6 +45,14 @@ WHERE %(is_certain)s
     OR NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = known.target)
     OR excluded.target IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(known.target));
 
+-- name: forget_others
+-- The tables whose rows another one's have replaced, in what has these names.
+DELETE FROM {schema}.applied_table known
+USING unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[]) AS w (source_oid, schema, name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
+WHERE known.pipeline = %(pipeline)s AND known.target = c.oid AND known.source_oid <> ALL (%(source_oids)s::bigint[]);
+
 -- name: forget_dropped
 -- The columns that this transaction has dropped.
 UPDATE {schema}.applied_table AS known
@@ -109,6 +117,13 @@ WHERE (nspname, relname) = (schema, wanted.name) AND a.name IS DISTINCT FROM k.n
     FROM pg_catalog.pg_attribute
     WHERE attrelid = wanted.target AND attname = k.name AND attgenerated = ''
 ));
+
+-- name: is_anothers
+SELECT coalesce(bool_and(known.source_oid <> %(source_oid)s), false)
+FROM {schema}.applied_table known
+JOIN pg_catalog.pg_class c ON c.oid = known.target
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE known.pipeline = %(pipeline)s AND (n.nspname, c.relname) = (%(schema)s, %(table)s);
 
 -- name: named
 SELECT n.nspname::text, c.relname::text
