@@ -1,7 +1,7 @@
 """The DAG `parallel_apply`: any pipeline, from the trigger form or from `--conf`.
 
-Works with nothing but two connections of type postgres, `parallel_apply_source` and `parallel_apply_target`. A
-pipeline of its own deserves a DAG of its own: ten lines with `ParallelApply`.
+It needs only two connections of type postgres, `parallel_apply_source` and `parallel_apply_target`. For a pipeline with
+a schedule write a DAG of its own: ten lines with `ParallelApply`.
 
 Several pipelines may run at once, so the number of active runs is not limited here: runs of one pipeline wait for
 each other at its lease, in the target, whoever started them.
@@ -15,19 +15,19 @@ from airflow_parallel_apply.task_group import ParallelApply
 
 DOC = """
 Replays the history of one database onto another: in parallel, in order, exactly once. The form, or the same keys in
---conf, say which; a pipeline with a schedule deserves a DAG of its own, ten lines with ParallelApply.
+--conf, choose the pipeline. For a pipeline with a schedule write a DAG of its own: ten lines with ParallelApply.
 
-- **changes_available** ends a run early and green when there is nothing to do.
-- **capture** checks both sides and brings changes into the log; in a first run it makes publication, slot and log, and
-  copies the rows that are there.
-- **route** plans: where units of work end, which transactions must run alone.
-- **open** takes the pipeline's lease; another run of it waits there, deferred.
-- **apply** is a lane in each of its mapped tasks; any lane serves any channel.
+- **changes_available** ends a run early and green if there is nothing to do.
+- **capture** checks both sides and brings changes into the log. In a first run it also creates publication, slot and
+  log, and copies the existing rows.
+- **route** plans where units of work end and which transactions must run alone.
+- **open** takes the pipeline's lease. Another run of the pipeline waits there, deferred.
+- **apply** is one lane in each of its mapped tasks. Any lane serves any channel.
 - **close** is green only if every channel stopped at the same transaction.
 
-To stop a run cleanly set the XCom **stop_marker** of the task **open** to true, or run *parallel-apply stop*. After a
-failure fix the cause, then clear **open** with everything downstream, or trigger again: nothing is lost or applied
-twice.
+To stop a run cleanly, set the XCom **stop_marker** of the task **open** to {"stop": true}, or run *parallel-apply
+stop*. After a failure fix the cause. Then clear **open** with everything downstream, or trigger again: nothing is lost
+or applied twice.
 """
 
 _CONNECTIONS = "Connections"
