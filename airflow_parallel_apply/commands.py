@@ -169,6 +169,17 @@ def named(text: str, option: str) -> Endpoint:
     return Endpoint(conn_id=option, url=text)
 
 
+def table_names(given: list[str]) -> list[tuple[str, str]]:
+    """Schema and table of each --table. Errors: `typer.BadParameter`."""
+    names = []
+    for name in given:
+        schema, dot, bare = name.partition(".")
+        if not (schema and dot and bare):
+            raise typer.BadParameter(f"{name!r} is not schema.table", param_hint="--table")
+        names.append((schema, bare))
+    return names
+
+
 def _parameters(kind: type[Any]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [

@@ -11,8 +11,8 @@ from airflow_parallel_apply.commands import RoutingOptions, RunOptions, TableOpt
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 
 _ORDER: Final = (
-    "check", "prepare", "status", "stop", "compare", "recopy", "adopt-source", "install-ddl-capture", "export",
-    "compact", "purge", "recover", "drop",
+    "check", "prepare", "status", "stop", "compare", "recopy", "vouch", "adopt-source", "install-ddl-capture",
+    "export", "compact", "purge", "recover", "drop",
 )  # fmt: skip
 """From a pipeline's first day to its last."""
 

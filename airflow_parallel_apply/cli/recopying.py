@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from airflow_parallel_apply.cli.addresses import database_at, target_at
 from airflow_parallel_apply.cli.app import LedgerOption, SlotOption, SourceOption, TargetOption, app
-from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
+from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors, table_names
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 
 
@@ -44,12 +44,7 @@ def recopy(
     from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
     from airflow_parallel_apply.pipeline.source.open import source_connector
 
-    names = []
-    for name in table:
-        schema, dot, bare = name.partition(".")
-        if not (schema and dot and bare):
-            raise typer.BadParameter(f"{name!r} is not schema.table", param_hint="--table")
-        names.append((schema, bare))
+    names = table_names(table)
     with reporting_errors():
         config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
         ends = database_at(source, "source"), target_at(target, ledger)

@@ -26,7 +26,16 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate, skipping
+from airflow_parallel_apply.pipeline.target.steps import (
+    Merge,
+    Redefine,
+    Replay,
+    Statement,
+    Step,
+    Truncate,
+    skipping,
+    taken_as_done,
+)
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
@@ -79,7 +88,8 @@ def serial_steps(
             op="apply",
             pipeline=unit.pipeline,
             seqno=sent[0].seqno,
-            hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}.",
+            hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}"
+            f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}.",
         )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     is_skipped = ddl is DdlPolicy.SKIP and any(found.operation is None for found in outline.breaks)
@@ -153,7 +163,13 @@ def _steps(
             case Operation.MESSAGE:
                 end = ends[found.seqno]
                 beside = tuple(one.values[1] for one in breaks if _is_sent_beside(found, one))
-                yield Statement(text=found.values[1], beside=beside, end_offset=end, shown_end=show_offset(end))
+                yield Statement(
+                    text=found.values[1],
+                    beside=beside,
+                    redefined=_redefined(breaks, found.seqno, log),
+                    end_offset=end,
+                    shown_end=show_offset(end),
+                )
                 staging = False
             case _:
                 yield from _rows(unit, log, stage, (found.seqno, begins), found.place, staging=False)
@@ -162,6 +178,12 @@ def _steps(
 
 def _is_sent_beside(one: Break, other: Break) -> bool:
     return other.is_ddl and other.seqno == one.seqno and other.fragno != one.fragno
+
+
+def _redefined(breaks: Iterable[Break], seqno: int, log: RowReader) -> tuple[str, ...]:
+    """The tables that a transaction brings newer definitions of."""
+    numbers = (found.relation_id for found in breaks if found.operation is None and found.seqno == seqno)
+    return tuple(dict.fromkeys(log.state().relation(number).name for number in numbers))
 
 
 def _ends(unit: Unit, log: RowReader) -> dict[int, Offset]:

@@ -1,10 +1,12 @@
-"""Another server in the place of a log's source: the source proves itself, and the log records it.
+"""Another server in the place of a log's source: the source proves itself, and the log records it. And what a person
+vouches for of its tables.
 
 The log comes first: a crash in between leaves a source that still proves itself by what it proved itself with before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from airflow_parallel_apply.pipeline.capture.loop import note
@@ -44,3 +46,11 @@ def release_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
         writer.release(*adopted.released)
         writer.commit(writer.state().captured_offset)
         return adopting.let_go(adopted)
+
+
+def vouch_for(endpoint: Endpoint, config: PipelineConfig, tables: Sequence[tuple[str, str]]) -> None:
+    """Record that these tables' older rows have the values that the log tells. Errors: those of `adopt_source`."""
+    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url)) as adopting:
+        writer = open_writer(config.log_url)
+        note(writer, adopting.vouch(writer.state(), tables))
+        writer.commit(writer.state().captured_offset)

@@ -53,6 +53,12 @@ class Adopting(Protocol):
         """Prove that the log has everything, before this server is replaced. Changes nothing."""
         ...
 
+    def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Look:
+        """Take tables for proven whose older rows may have other values than the stream tells: a person knows that they
+        have not. Errors: `ConfigurationError` for a table that nothing of the kind was done to.
+        """
+        ...
+
     def let_go(self, adopted: Adopted) -> Adoption:
         """Let go up to where `release` said, once the log has recorded it."""
         ...

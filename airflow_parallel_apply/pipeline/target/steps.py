@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -12,6 +12,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
+from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 
@@ -40,12 +41,13 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """Run DDL text. `beside`: the other texts of its transaction; `end_offset`: where that ends; `shown_end`: the same
-    in the source's form.
+    """Run DDL text. `beside`: the other texts of its transaction; `redefined`: the tables that it brought newer
+    definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form.
     """
 
     text: str
     beside: tuple[str, ...] = ()
+    redefined: tuple[str, ...] = ()
     end_offset: Offset = 0
     shown_end: str = ""
 
@@ -53,7 +55,8 @@ class Statement:
     def skipping(self) -> str:
         """See `skipping`: such a run passes over all that the transaction sent."""
         more = f"what its transaction sent, so do the same with the rest of that before: {shown(self.beside)}"
-        return f"{skipping(self.shown_end)}, which skips {more if self.beside else 'this statement alone'}"
+        skipped = f"{skipping(self.shown_end)}, which skips {more if self.beside else 'this statement alone'}"
+        return skipped + taken_as_done(self.redefined)
 
     @property
     def gives_other_values(self) -> bool:
@@ -106,6 +109,13 @@ def skipping(shown_end: str) -> str:
     it, which nobody has looked at.
     """
     return f"run once with ddl=skip{f' and until={shown_end}' if shown_end else ''}"
+
+
+def taken_as_done(redefined: Sequence[str]) -> str:
+    """The sentence that a hint to pass over a transaction's DDL ends with: of these tables more is passed over."""
+    if not redefined:
+        return ""
+    return f". Such a run takes all that the transaction changed of {listed(redefined)} as done, be it sent or not"
 
 
 class Capability(StrEnum):

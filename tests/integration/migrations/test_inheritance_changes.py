@@ -70,7 +70,7 @@ def test_what_was_not_told_stops_the_run_and_its_hint_leads_on(rig: Rig, change:
     first, command, last = told.partition("parallel-apply recopy")
     execute(rig.target_dsn, *statements(first))
     if is_recopied:
-        (name,) = re.findall(r"--table ([\w.]+)", command + last)
+        name, *_ = re.findall(r"--table ([\w.]+)", command + last)
         recopy(rig, name)
     else:
         follow(rig.having(ddl=DdlPolicy.SKIP))

@@ -77,7 +77,7 @@ def test_what_a_parents_retyping_rewrites_is_copied_as_the_hints_say(rig: Rig, r
     rig.write("ALTER TABLE parent ALTER a TYPE text USING 'was ' || a::text")
     told = stopped(rig) or ""
     names = [f"public.{name}" for name in doubted]
-    assert re.findall(r"--table ([\w.]+)", told) == names, told
+    assert re.findall(r"--table ([\w.]+)", told.partition("Only where")[0]) == names, told
     with pytest.raises(TargetError) as caught:
         recopy(rig, names)
     found = re.search(r"Run (ALTER TABLE .*) at the target; then run again", str(caught.value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig
@@ -123,3 +124,11 @@ def test_a_block_that_builds_its_statements_says_what_it_does(rig: Rig) -> None:
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def test_a_run_that_passes_over_what_was_sent_says_of_which_tables_it_passes_over_more(rig: Rig) -> None:
+    sent = "CREATE INDEX ON other (x)"
+    unsent = ("ALTER TABLE t DROP x", "ALTER TABLE t ADD x integer DEFAULT 7")
+    rig.transaction(sent, ddl(sent), *unsent, "INSERT INTO t (id) VALUES (90)")
+    with pytest.raises(FatalError, match=r"until=\S+\. Such a run takes all .* of public\.t as done, be it sent"):
+        rig.having(ddl=DdlPolicy.REFUSE).run()

@@ -18,19 +18,16 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.registration import R
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
+_NO_USING: Final = "Only where there was no USING"
 _VALUES_HINT: Final = (
-    "Only where there was no USING: run once with ddl=skip instead, which takes older rows' values for unchanged. Such "
-    "a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser ran "
-    "parallel-apply install-ddl-capture at the source before."
+    "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser "
+    "ran parallel-apply install-ddl-capture at the source before."
 )
 
 _LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
 _SENT_HINT: Final = "It is followed if it is sent as a DDL message in its transaction."
-_TYPES_HINT: Final = (
-    "Only where no row was written to the table between the last run and that statement: once a run with ddl=skip, "
-    f"instead of that copy. {_SENT_HINT}"
-)
-_INHERITANCE_HINT: Final = f"Or, instead of that copy, once a run with ddl=skip. {_SENT_HINT}"
+_NO_ROWS: Final = "Only where no row was written to the table between the last run and that statement"
+_NO_OTHER_ROWS: Final = "Where its rows are the same on both sides"
 
 _ATTRIBUTES_FIRST: Final = (
     "Run the same ALTER TYPE … ATTRIBUTE at the target (or ALTER TABLE … COLUMN, of a table whose rows are values), "
@@ -69,7 +66,7 @@ def _value_doubts(
     for (before, after), columns in altered_values(connection, slot, publication, pairs, horizon=horizon):
         what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "
         what += "shows that no USING gave older rows other values"
-        yield Doubt(table=after.name, what=what, more=_VALUES_HINT), before
+        yield Doubt(table=after.name, what=what, unless=_NO_USING, more=_VALUES_HINT), before
 
 
 def _label_doubts(
@@ -80,7 +77,7 @@ def _label_doubts(
         what = (
             f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
         )
-        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, more=_TYPES_HINT), before
+        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, unless=_NO_ROWS, more=_SENT_HINT), before
 
 
 def _attribute_doubts(
@@ -94,7 +91,7 @@ def _attribute_doubts(
             f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
         )
         what += f"sent: {listed(types)}"
-        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, more=_TYPES_HINT), before
+        yield Doubt(table=after.name, what=what, first=_ATTRIBUTES_FIRST, unless=_NO_ROWS, more=_SENT_HINT), before
 
 
 def _young_type_doubts(
@@ -106,7 +103,7 @@ def _young_type_doubts(
     for (before, after), types in altered_young_types(connection, slot, publication, pairs, horizon):
         what = f"types that {after.name} has not used before were altered at the source since they were made, of which "
         what += f"no row is sent: {listed(types)}"
-        yield Doubt(table=after.name, what=what, first=_YOUNG_FIRST, more=_TYPES_HINT), before
+        yield Doubt(table=after.name, what=what, first=_YOUNG_FIRST, unless=_NO_ROWS, more=_SENT_HINT), before
 
 
 def _inheritance_doubts(
@@ -127,7 +124,8 @@ def _inheritance_doubts(
                 table=after.name,
                 what=f"{after.name} {listed(altered.what)}, and the target was not told",
                 first=first if altered.ended else "",
-                more=_INHERITANCE_HINT + (last if altered.begun else ""),
+                unless=_NO_OTHER_ROWS,
+                more=_SENT_HINT + (last if altered.begun else ""),
             ),
             before,
         )

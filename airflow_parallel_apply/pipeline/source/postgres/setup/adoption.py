@@ -13,7 +13,7 @@ Everything else is refused, with what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Final
@@ -21,8 +21,10 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.finding import listed, table_options
 from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe_now
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
@@ -125,6 +127,29 @@ class PostgresAdopting:
         adoption = self._adoption(end_lsn, "the log has all that was committed")
         return Adopted(adoption=adoption, look=look, released=released)
 
+    def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Look:
+        if self._former != self._server.system_identifier or log.registration is None:
+            raise self._unvouched("the log knows no tables of this server", "Run it: it says what is in doubt.")
+        self._slot.require_resumable(log.place)
+        registration = Registration.from_text(log.registration)
+        doubts = self._proof(registration, log).doubts
+        names = [".".join(table) for table in tables]
+        for name in names:
+            found = [doubt for doubt in doubts if doubt.table == name]
+            if not found:
+                raise self._unvouched(f"nothing that was done to {name} is in doubt", "Run the pipeline.")
+            if wrong := [doubt.what for doubt in found if not doubt.unless]:
+                raise self._unvouched(
+                    f"nobody can vouch for {name}: {listed(wrong)}",
+                    f"Run `parallel-apply recopy --pipeline {self._config.pipeline} {table_options([name])}`.",
+                )
+        observed = observe_now(self._session, self._mine.publication, registration.tables).tables
+        vouched = {oid: found.registered for oid, found in observed.items() if found.registered.name in names}
+        self._slot.mark()
+        # The horizon stays: by that other tables are in doubt.
+        known = tuple(vouched.get(one.oid, one) for one in registration.tables)
+        return Look(registration=replace(registration, tables=known).to_text())
+
     def let_go(self, adopted: Adopted) -> Adoption:
         self._session.catalog().execute(
             "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self._slot.name, lsn_text(adopted.adoption.offset)]
@@ -219,6 +244,9 @@ class PostgresAdopting:
             hint="Was it made anew? Then what was committed before is missing. If the server is still there that was "
             f"upgraded: start it, run adopt-source --before-upgrade there, upgrade again. Otherwise: {_START_ANEW}",
         )
+
+    def _unvouched(self, what: str, hint: str) -> ConfigurationError:
+        return ConfigurationError(what, op="vouch", pipeline=self._config.pipeline, hint=hint)
 
     def _refused(self, what: str, hint: str) -> ConfigurationError:
         return ConfigurationError(what, op="adopt-source", pipeline=self._config.pipeline, hint=hint)

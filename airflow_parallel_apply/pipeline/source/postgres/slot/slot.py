@@ -31,6 +31,20 @@ _BYTES_PER_CHANGE: Final = 160
 """WAL of a small row's change, about."""
 _IDLE_WAL_BYTES: Final = 256 * 2**20
 """WAL that a slot may hold back while none of the followed tables changes."""
+_LOST_WAL: Final = "lost WAL that it still needed"
+_GIVEN_UP: Final = {
+    "wal_removed": (_LOST_WAL, "max_slot_wal_keep_size was too small for the time without a run"),
+    "idle_timeout": (_LOST_WAL, "idle_replication_slot_timeout was too small for the time without a run"),
+    "rows_removed": (
+        "lost rows of the catalog that it still needed",
+        "the server was a standby without hot_standby_feedback = on",
+    ),
+    "wal_level_insufficient": (
+        "was given up",
+        "the server was a standby while wal_level of its primary was not logical",
+    ),
+}
+"""The state of a slot that was given up, and why, by the server's word (`invalidation_reason`)."""
 _FIRST_LOOK: Final = 1
 _SECOND_LOOK: Final = 10_000
 
@@ -111,8 +125,7 @@ class Slot:
         if state.plugin != PLUGIN:
             raise self._broken(f"uses the plugin {state.plugin}, not {PLUGIN}", "somebody else made it")
         if state.wal_status == "lost":
-            setting = "idle_replication_slot_timeout" if state.given_up == "idle_timeout" else "max_slot_wal_keep_size"
-            raise self._broken("lost WAL that it still needed", f"{setting} was too small for the time without a run")
+            raise self._broken(*_GIVEN_UP.get(state.given_up or "", _GIVEN_UP["wal_removed"]))
         if state.is_two_phase:
             raise self._switched()
         known = log()

@@ -1,0 +1,90 @@
+"""A table whose older rows a person vouches for: that table, and nothing else that was altered or sent."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.capture.adoption import vouch_for
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
+from tests.hunt.commands import invoked
+from tests.support.rig import Rig
+
+_RENAME = "ALTER TYPE public.mood RENAME VALUE 'sad' TO 'blue'"
+_COMMAND = re.compile(r"`(parallel-apply vouch [^`]+)` instead")
+
+
+@pytest.fixture(name="rig")
+def rig_with_rows(rig: Rig) -> Rig:
+    rig.both(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE t (id integer PRIMARY KEY, a integer)",
+        "CREATE TABLE u (id integer PRIMARY KEY, a integer, m mood)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 1)", "INSERT INTO u VALUES (1, 1, 'sad')")
+    rig.run()
+    return rig
+
+
+def refused(rig: Rig) -> str:
+    with pytest.raises(FatalError) as caught:
+        rig.run()
+    return str(caught.value)
+
+
+def follow(rig: Rig, told: str) -> None:
+    found = _COMMAND.search(told)
+    assert found is not None, told
+    result = invoked(rig, found.group(1))
+    assert result.exit_code == 0, result.output
+
+
+def test_what_was_sent_of_other_tables_is_done(rig: Rig) -> None:
+    send = rig.ddl(_RENAME)
+    rig.write(*(f"DROP EVENT TRIGGER parallel_apply_capture_{name}" for name in ("ddl", "rewrite")))
+    rig.write("ALTER TABLE t ALTER a TYPE bigint", "INSERT INTO t VALUES (2, 2)")
+    rig.transaction(_RENAME, send)
+    told = refused(rig)
+    assert "t was rewritten while a changed" in told
+    follow(rig, told)
+    rig.run()
+    assert rig.rows("SELECT m FROM u") == [("blue",)]
+    assert rig.comparison().equal
+
+
+def test_another_table_stays_in_doubt(rig: Rig) -> None:
+    rig.write("ALTER TABLE t ALTER a TYPE bigint", "INSERT INTO t VALUES (2, 2)")
+    told = refused(rig)
+    rig.write("ALTER TABLE u ALTER a TYPE bigint USING a * 2", "INSERT INTO u VALUES (2, 2, 'ok')")
+    follow(rig, told)
+    told = refused(rig)
+    assert "public.u was rewritten while a changed" in told
+    assert "public.t" not in told
+
+
+@pytest.mark.parametrize(
+    ("statements", "says"),
+    [
+        ((), r"nothing that was done to public\.t is in doubt"),
+        (
+            ("DROP TABLE t", "CREATE TABLE t (id integer PRIMARY KEY, a bigint)", "INSERT INTO t VALUES (2, 2)"),
+            r"nobody can vouch for public\.t: public\.t was dropped and created again",
+        ),
+    ],
+)
+def test_it_is_refused_for_anything_else(rig: Rig, statements: tuple[str, ...], says: str) -> None:
+    rig.write(*statements)
+    with pytest.raises(ConfigurationError, match=says):
+        vouch_for(rig.source, rig.config, [("public", "t")])
+
+
+def test_labels_renamed_at_both_sides_are_vouched_for(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    rig.both(_RENAME)
+    follow(rig, refused(rig))
+    rig.write("INSERT INTO u VALUES (2, 2, 'blue')")
+    rig.run()
+    assert rig.comparison().equal
