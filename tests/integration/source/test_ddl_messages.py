@@ -109,6 +109,22 @@ def test_a_function_that_a_stranger_made_is_not_even_called(scene: Scene, strang
         install(scene.dsn)
 
 
+def test_who_owns_the_schema_could_replace_the_functions_in_it(scene: Scene, stranger: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(stranger)["user"]
+    install(scene.dsn)
+    begin(scene)
+    scene.execute(f"ALTER SCHEMA parallel_apply OWNER TO {name}", ddl("CREATE INDEX ON t (id)"))
+    scene.capture()
+    assert scene.rows() == []
+    with pytest.raises(ConfigurationError, match=rf"has schema parallel_apply.* {name}.*OWNER TO CURRENT_USER"):
+        install(scene.dsn)
+    scene.execute("ALTER SCHEMA parallel_apply OWNER TO CURRENT_USER")
+    install(scene.dsn)
+    scene.execute(ddl("CREATE INDEX ON t (id)"))
+    scene.capture()
+    assert scene.shown("operation") == [("M",)]
+
+
 def test_a_role_sends_once_it_is_granted_that(scene: Scene, stranger: str) -> None:
     install(scene.dsn)
     begin(scene)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
-from tests.integration.target.conftest import CLAIM, Scene, insert
+from airflow_parallel_apply.pipeline.model.change import Relation
+from tests.integration.target.conftest import CLAIM, Known, Scene, insert
 from tests.support.log_rows import Row, clustered
 
 
@@ -87,3 +88,17 @@ def test_a_loader_whose_session_breaks_otherwise_may_try_again(three: Scene) -> 
 
     with pytest.raises(Unavailable):
         three.loader(0, CLAIM).load(batches(), "x")
+
+
+def test_a_session_is_not_ended_while_it_waits_for_the_log(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.start()
+    limits: list[object] = []
+
+    def slow_definitions(_: Known) -> tuple[Relation, ...]:
+        connection = scene.target._session.connection()  # type: ignore[attr-defined]
+        limits.extend(connection.execute("SHOW idle_in_transaction_session_timeout").fetchone())
+        return ()
+
+    monkeypatch.setattr(Known, "definitions", slow_definitions)
+    scene.target.note_tables()
+    assert limits == ["0"]

@@ -18,12 +18,15 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import EXACT
 
 _NEEDED: Final = frozenset(
     ("function parallel_apply.ddl_signature", "function parallel_apply.ddl_is_signed", "table parallel_apply.ddl_key")
 )
 """Objects on which a message's signature rests."""
+
+_SCHEMA: Final = "schema parallel_apply"
 
 _FORMER: Final = {
     "send_ddl": (
@@ -67,7 +70,7 @@ _FORMER: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DdlObject:
-    """A function or table of `ddl_capture.sql` that is there."""
+    """A function or table of `ddl_capture.sql` that is there, or the schema in which they are."""
 
     name: str
     owner: str
@@ -128,19 +131,13 @@ def _former(what_is_former: str, place: str) -> Finding:
 def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tuple[str, ...]:
     """Make or renew it, and let roles send DDL; says what was done. Keys that are there stay.
 
-    Errors: `ConfigurationError` where a part of it belongs to another role, which could read what we sign with; the
-    drivers' own.
+    Errors: `ConfigurationError` where a part of it belongs to another role, which could read what we sign with, or the
+    schema to one that is not trusted, which could replace our functions; the drivers' own.
     """
     connection = session.catalog()
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('parallel_apply ddl capture', 0))")
-        others = [one for one in ddl_objects(connection) if not one.is_ours]
-        if others:
-            raise ConfigurationError(
-                f"the source {session.place} has {others[0].name} already, and it belongs to {others[0].owner}",
-                op="install-ddl-capture",
-                hint=f"Install as {others[0].owner} if you trust that role; else drop what it made and try again.",
-            )
+        _require_own(session, ddl_objects(connection))
         connection.execute(statement("ddl_capture"))
         is_superuser = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
         captures = is_superuser is not None and is_superuser[0]
@@ -160,6 +157,25 @@ def install_ddl_capture(session: Session, *, grant_to: Sequence[str] = ()) -> tu
         "which only a superuser may make.",
         *(f"Role {role} may send." for role in grant_to),
     )
+
+
+def _require_own(session: Session, found: Sequence[DdlObject]) -> None:
+    for one in found:
+        is_schema = one.name == _SCHEMA
+        if one.is_ours or (is_schema and one.is_trusted):
+            continue
+        hint = f"Install as {one.owner} if you trust that role; else drop what it made and try again."
+        if is_schema:
+            hint = (
+                "A schema's owner may replace what is in it. Run ALTER SCHEMA parallel_apply OWNER TO "
+                f"CURRENT_USER; and, where pipelines into this database apply as {one.owner}, GRANT CREATE, USAGE ON "
+                f"SCHEMA parallel_apply TO {quoted(one.owner)}. Then install again."
+            )
+        raise ConfigurationError(
+            f"the source {session.place} has {one.name} already, and it belongs to {one.owner}",
+            op="install-ddl-capture",
+            hint=hint,
+        )
 
 
 def _trigger() -> str:

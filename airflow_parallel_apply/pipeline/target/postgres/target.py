@@ -158,9 +158,12 @@ class PostgresTarget:
             self._session.rest()
 
     def note_tables(self) -> None:
-        with self._session.transaction("note tables") as connection:
+        # Not brief while it reads the log, which waits for a file system and takes its time with thousands of tables.
+        with self._session.transaction("note tables", is_brief=False) as connection:
             applied_seqno = low_watermark(read_positions(connection, self._session))
-            note_unknown(connection, self._session, settled(self._relations.definitions(), applied_seqno))
+            known = settled(self._relations.definitions(), applied_seqno)
+            connection.execute(self._session.sql("session", "brief"))
+            note_unknown(connection, self._session, known)
 
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:

@@ -1,4 +1,4 @@
--- The objects of `ddl_capture.sql` that are there, with their owners. `is_trusted`: we let that role decide what the
+-- The objects of `ddl_capture.sql` that are there, with their owners; the schema too, whose owner may replace what is in it. `is_trusted`: we let that role decide what the
 -- target runs: a superuser, ourselves, or a role that we were made a member of (a superuser counts as one of every role).
 SELECT
     found.name,
@@ -13,6 +13,9 @@ FROM (
     SELECT 'table parallel_apply.' || c.relname, c.relowner, c.relnamespace
     FROM pg_catalog.pg_class c
     WHERE c.relname = 'ddl_key'
+    UNION ALL
+    SELECT 'schema ' || s.nspname, s.nspowner, s.oid
+    FROM pg_catalog.pg_namespace s
 ) AS found
 JOIN pg_catalog.pg_namespace n ON n.oid = found.schema
 JOIN pg_catalog.pg_roles r ON r.oid = found.owner
