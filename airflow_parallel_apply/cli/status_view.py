@@ -55,9 +55,9 @@ def status_view(status: PipelineStatus, rates: dict[int, float]) -> RenderableTy
     title = f"pipeline {status.pipeline}: {status.phase}, captured seqno {status.captured_seqno}"
     table = Table(title=title, title_justify="left", box=None)
     for name in ("channel", "seqno", "changes/s", "lag (transactions)", "lag (changes)"):
-        table.add_column(name, justify="right")
-    table.add_column("state")
-    table.add_column("waits for")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("state", overflow="fold")
+    table.add_column("waits for", overflow="fold")
     for channel in status.channels:
         table.add_row(
             str(channel.channel),

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.admin.channel_status import ChannelState, C
 from airflow_parallel_apply.pipeline.admin.status import PipelineStatus
 
 
-def shown(**found: Any) -> str:
+def shown(*, width: int = 250, **found: Any) -> str:
     """The view of a status with nothing but these and what it must have."""
     status = PipelineStatus(
         pipeline="shop",
@@ -28,7 +28,7 @@ def shown(**found: Any) -> str:
         **found,
     )
     text = StringIO()
-    Console(file=text, width=250).print(status_view(status, {}))
+    Console(file=text, width=width).print(status_view(status, {}))
     return text.getvalue()
 
 
@@ -51,3 +51,16 @@ def test_the_store_that_was_chosen_is_named_with_the_reason() -> None:
     chosen = "channel_log, since each of 8 channels would read all of the log"
     told = shown(phase="running", failure=None, channels=(), store_choice=chosen)
     assert f"channels are read through the store {chosen}" in told
+
+
+def test_a_narrow_terminal_cuts_nothing() -> None:
+    channel = ChannelStatus(
+        channel=0,
+        seqno=7,
+        lag_transactions=1,
+        lag_rows=1,
+        rows=8,
+        state=ChannelState.BEHIND_FAILURE,
+        waits_for="a person",
+    )
+    assert "…" not in shown(width=50, phase="failed", failure=None, channels=(channel,))
