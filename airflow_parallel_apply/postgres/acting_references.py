@@ -11,6 +11,8 @@ SELECT
     k.conname::text,
     cn.nspname::text,
     c.relname::text,
+    hn.nspname::text,
+    h.relname::text,
     pn.nspname::text,
     p.relname::text,
     (
@@ -27,6 +29,8 @@ SELECT
         WHERE a.attrelid = k.conrelid AND to_jsonb(k) -> 'confdelsetcols' @> to_jsonb(a.attnum)
     )
 FROM pg_catalog.pg_constraint k
+JOIN pg_catalog.pg_class h ON h.oid = k.conrelid
+JOIN pg_catalog.pg_namespace hn ON hn.oid = h.relnamespace
 JOIN pg_catalog.pg_class c ON c.oid = coalesce(pg_catalog.pg_partition_root(k.conrelid), k.conrelid)
 JOIN pg_catalog.pg_namespace cn ON cn.oid = c.relnamespace
 JOIN pg_catalog.pg_class p ON p.oid = coalesce(pg_catalog.pg_partition_root(k.confrelid), k.confrelid)
@@ -42,13 +46,24 @@ def acting_references(connection: psycopg.Connection[Any]) -> list[dict[str, Any
         {
             "name": name,
             "child": (child_schema, child),
+            "holder": (holder_schema, holder),
             "parent": (parent_schema, parent),
             "columns": frozenset((own, other) for own, other in columns),
             "on_delete": on_delete,
             "on_update": on_update,
             "emptied": frozenset(emptied),
         }
-        for name, child_schema, child, parent_schema, parent, columns, on_delete, on_update, emptied in (
-            connection.execute(_QUERY).fetchall()
-        )
+        for (
+            name,
+            child_schema,
+            child,
+            holder_schema,
+            holder,
+            parent_schema,
+            parent,
+            columns,
+            on_delete,
+            on_update,
+            emptied,
+        ) in connection.execute(_QUERY).fetchall()
     ]

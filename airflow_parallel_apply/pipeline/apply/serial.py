@@ -154,10 +154,9 @@ def _steps(
         at = (found.seqno, found.fragno + 1)
         match found.operation:
             case Operation.TRUNCATE:
-                together = [other for other in breaks[index:] if other.operation is Operation.TRUNCATE]
                 if index and found.is_truncated_with(breaks[index - 1]):
                     continue
-                yield _truncate(found, together)
+                yield _truncate(found, breaks[index:])
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:

@@ -10,13 +10,14 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A foreign key. `columns`: the child's columns and those that they refer to, in pairs. `on_delete`, `on_update`:
-    `cascade`, `set null`, `set default`; empty where the server only refuses. `emptied`: the columns that `on_delete`
-    sets, where they are not all.
+    """A foreign key. `holder`: the child, or that partition of it which alone has the key. `columns`: the child's
+    columns and those that they refer to, in pairs. `on_delete`, `on_update`: `cascade`, `set null`, `set default`;
+    empty where the server only refuses. `emptied`: the columns that `on_delete` sets, where they are not all.
     """
 
     name: str
     child: Name
+    holder: Name
     parent: Name
     columns: frozenset[tuple[str, str]]
     on_delete: str
@@ -27,6 +28,7 @@ class Reference:
         """True if this key does whatever the other one does, to the same rows."""
         return (
             (self.child, self.parent, self.columns) == (other.child, other.parent, other.columns)
+            and self.holder in (self.child, other.holder)
             and other.on_delete in ("", self.on_delete)
             and other.on_update in ("", self.on_update)
             and (not other.on_delete or self.emptied == other.emptied)

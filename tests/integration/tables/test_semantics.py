@@ -206,6 +206,16 @@ def test_truncates_are_serialization_points(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+def test_a_table_is_truncated_again_at_once(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY)")
+
+    def write() -> None:
+        rig.transaction("INSERT INTO t VALUES (1)", "TRUNCATE t", "TRUNCATE u, t", "INSERT INTO t VALUES (2)")
+        rig.transaction("TRUNCATE u", "ALTER TABLE u ADD COLUMN v text", "TRUNCATE u", "INSERT INTO u VALUES (3, 'v')")
+
+    equal_after(rig.having(ddl=DdlPolicy.APPLY), write)
+
+
 def test_transactions_that_were_rolled_back_leave_nothing(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.router.plan import plan
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
@@ -175,5 +179,87 @@ def test_rows_that_one_change_of_a_parent_reaches_on_two_ways(rig: PlainRig, act
         "DELETE FROM a WHERE id BETWEEN 9 AND 12",
     )
     rig.transaction("UPDATE a SET id = id + 1000 WHERE id > 105", "UPDATE c SET code = 'c13', a = 13 WHERE id = 6")
+    rig.run()
+    assert rig.comparison().equal
+
+
+_CUT: Final = (
+    "CREATE TABLE parent (part integer, id integer, code integer, v text, PRIMARY KEY (part, id))"
+    " PARTITION BY LIST (part)",
+    "CREATE TABLE parent1 PARTITION OF parent FOR VALUES IN (1)",
+    "CREATE TABLE parent2 PARTITION OF parent FOR VALUES IN (2)",
+)
+
+
+@pytest.mark.parametrize("action", variants(["SET NULL", "CASCADE"], seldom=["CASCADE"]))
+def test_a_foreign_key_that_refers_to_one_partition_acts_as_one_that_refers_to_its_table(
+    rig: PlainRig, action: str
+) -> None:
+    rig.both(
+        *_CUT,
+        "CREATE UNIQUE INDEX ON parent1 (code)",
+        f"CREATE TABLE child (id integer PRIMARY KEY, code integer REFERENCES parent1 (code) ON DELETE {action})",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent SELECT 1 + n % 2, n, n FROM generate_series(1, 20) n")
+    rig.write("INSERT INTO child SELECT n, n FROM generate_series(2, 20, 2) n")
+    rig.run()
+    # The row keeps what the child refers to: as a row that goes and one that comes the key would act on it.
+    rig.write("UPDATE parent SET id = 100 WHERE id = 6", "UPDATE parent SET v = 'v' WHERE id = 8")
+    rig.write("DELETE FROM parent WHERE id = 10", "DELETE FROM child WHERE id = 12")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_foreign_key_of_one_partition_acts_as_one_of_its_table(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE top (id integer PRIMARY KEY)",
+        *_CUT,
+        "ALTER TABLE parent1 ADD FOREIGN KEY (code) REFERENCES top ON DELETE CASCADE ON UPDATE SET NULL",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO top SELECT n FROM generate_series(1, 20) n")
+    rig.write("INSERT INTO parent SELECT 1 + n % 2, n, n FROM generate_series(1, 20) n")
+    rig.run()
+    rig.write("DELETE FROM top WHERE id = 4", "UPDATE top SET id = 100 WHERE id = 6")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_row_that_comes_to_refer_to_another_partition_is_replayed(rig: PlainRig) -> None:
+    """The server keeps a part of the foreign key for each partition that it refers to, which is no key of its own."""
+    rig.both(
+        *_CUT,
+        "CREATE TABLE child (id integer PRIMARY KEY, part integer, parent integer, v text, FOREIGN KEY (part, parent)"
+        " REFERENCES parent ON UPDATE CASCADE ON DELETE SET NULL)",
+        "CREATE TABLE other (id integer PRIMARY KEY, mail text UNIQUE)",
+        "CREATE TABLE reader (id integer PRIMARY KEY, mail text REFERENCES other (mail) ON DELETE SET NULL)",
+    )
+    rig.prepare()
+    rig.write("INSERT INTO parent SELECT 1 + n % 2, n FROM generate_series(1, 9) n")
+    rig.write("INSERT INTO child VALUES (4, 1, 4)", "INSERT INTO other VALUES (3, 'a')")
+    rig.run()
+    rig.transaction(
+        # No merge does this.
+        "UPDATE other SET id = 100",
+        "UPDATE parent SET v = 'v' WHERE id = 4",
+        "UPDATE child SET v = 'v'",
+        "UPDATE child SET part = 2, parent = 5",
+    )
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_the_hint_about_a_foreign_key_of_one_partition_names_that(rig: PlainRig) -> None:
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    rig.both("CREATE TABLE top (id integer PRIMARY KEY)", *_CUT)
+    rig.prepare()
+    execute(owner, "ALTER TABLE parent1 ADD CONSTRAINT own FOREIGN KEY (code) REFERENCES top ON DELETE CASCADE")
+    rig.write("INSERT INTO top VALUES (1)")
+    with pytest.raises(ParallelApplyError) as refused:
+        rig.run()
+    found = re.search(r"ALTER TABLE \S+ DROP CONSTRAINT \S+?(?=\.? )", str(refused.value))
+    assert found is not None, refused.value
+    execute(owner, found.group())
     rig.run()
     assert rig.comparison().equal

@@ -186,7 +186,7 @@ def reference_findings(
             f"{'.'.join(ours.child)} has the foreign key {ours.name} to {'.'.join(ours.parent)} with "
             f"{' '.join(actions)}, which no key of the source does: rows of {'.'.join(ours.child)} would change here "
             "alone",
-            f"ALTER TABLE {quoted(*ours.child)} DROP CONSTRAINT {quoted(ours.name)}",
+            f"ALTER TABLE {quoted(*ours.holder)} DROP CONSTRAINT {quoted(ours.name)}",
             note="Or let the role set session_replication_role.",
         )
 

@@ -26,18 +26,15 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActingKey:
     """A foreign key that changes the child's rows. `parent_name` and `operators`, which compare the parent's columns
-    with the child's, are SQL. `child_root` and `parent_root`: the partitioned tables that either end belongs to.
-    `is_own`: no part of another key, of the table that this one's is a partition of.
+    with the child's, are SQL. `children` and `parents`: the tables that have rows of either end: itself, its
+    partitions, and those that it is a partition of.
     """
 
     name: str
-    child: int
-    parent: int
-    child_root: int
-    parent_root: int
+    children: frozenset[int]
+    parents: frozenset[int]
     parent_name: str
     child_name: str
-    is_own: bool
     deferrable: bool
     columns: tuple[str, ...]
     referenced: tuple[str, ...]
@@ -70,11 +67,12 @@ class Cascades:
         """Those that act from here on; what the transaction has done so far stays."""
         parents: dict[int, set[int]] = {}
         for key in keys:
-            parents.setdefault(key.child, set()).add(key.parent)
+            for child in key.children:
+                parents.setdefault(child, set()).update(key.parents)
         self._acting = {child: _reaching(child, parents) for child in parents}
         # What may be checked at the end is: it needs no care.
         self._checked = {
-            child: tuple(key for key in keys if key.child == child and not key.deferrable) for child in parents
+            child: tuple(key for key in keys if child in key.children and not key.deferrable) for child in parents
         }
 
     def reach(self, oid: int, seqno: int, operation: Operation) -> Reached:
@@ -107,13 +105,10 @@ def find_acting_keys(connection: psycopg.Connection[Any], *, schema: str) -> tup
     return tuple(
         ActingKey(
             name=row["name"],
-            child=row["child"],
-            parent=row["parent"],
-            child_root=row["child_root"],
-            parent_root=row["parent_root"],
+            children=frozenset(row["children"]),
+            parents=frozenset(row["parents"]),
             parent_name=row["parent_name"],
             child_name=row["child_name"],
-            is_own=row["is_own"],
             deferrable=row["deferrable"],
             columns=tuple(row["columns"]),
             referenced=tuple(row["referenced"]),

@@ -141,7 +141,7 @@ def _require_what_happened(connection: Connection, session: Session, parts: Sequ
     for key in find_acting_keys(connection, schema=session.schema):
         for part in parts:
             sent = {column.name for column in part.table.relation.columns if column.key}
-            if part.table.oid != key.parent or (sent and sent.issubset(key.referenced)):
+            if part.table.oid not in key.parents or (sent and sent.issubset(key.referenced)):
                 continue
             if part.staged.deletes or has_changes_of(connection, session, part, key.referenced):
                 raise TargetError(

@@ -206,12 +206,13 @@ class SideWrites:
         if self._as_replica or not any(table.fires for table in tables):
             return False
         oids = {table.oid for table in tables}
-        return any(key.parent_root in oids for key in find_acting_keys(self._connection, schema=self._schema))
+        return any(not key.parents.isdisjoint(oids) for key in find_acting_keys(self._connection, schema=self._schema))
 
     def _find_tables(self, tables: Sequence[TargetTable]) -> Collection[int]:
         names = {*self._followed(), *((table.relation.schema, table.relation.table) for table in tables)}
         for key in find_acting_keys(self._connection, schema=self._schema):
-            self._acting.setdefault(key.child_root, {})[key.name] = key
+            for child in key.children:
+                self._acting.setdefault(child, {})[key.name] = key
         found = self._connection.execute(
             statement("side_writes", "tables", schema=self._schema),
             {
@@ -241,9 +242,7 @@ class SideWrites:
             acting = self._acting[oid]
             names = ", ".join(sorted(acting))
             commands = "; ".join(
-                f"ALTER TABLE {key.child_name} DROP CONSTRAINT {quoted(key.name)}"
-                for key in acting.values()
-                if key.is_own
+                f"ALTER TABLE {key.child_name} DROP CONSTRAINT {quoted(key.name)}" for key in acting.values()
             )
             return TargetError(
                 f"foreign keys of the target changed rows of {self._names[oid]} that "

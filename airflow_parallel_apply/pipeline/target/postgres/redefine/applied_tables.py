@@ -49,9 +49,10 @@ def note_tables(
     connection: Connection, session: Session, relations: Iterable[Relation], *, is_certain: bool = False
 ) -> None:
     """Note the tables of these names, where none is noted that is there still, and their columns, where none is noted
-    of that number; with `is_certain`, also where one is. Errors: psycopg's own.
+    of that number; with `is_certain`, also where one is. Of several definitions of one table the last one counts.
+    Errors: psycopg's own.
     """
-    values = _values(relations)
+    values = _values({relation.oid: relation for relation in relations}.values())
     if values["source_oids"]:
         connection.execute(_sql(session, "note"), {"pipeline": session.pipeline, "is_certain": is_certain, **values})
 

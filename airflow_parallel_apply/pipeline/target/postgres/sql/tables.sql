@@ -52,8 +52,11 @@ WITH held (root, oid) AS (
 )
 SELECT c.oid,
        c.relhasrules OR EXISTS (
-           SELECT FROM pg_trigger g
-           WHERE g.tgrelid = c.oid AND g.tgenabled IN ('O', 'A') AND g.tgfoid <> 'unique_key_recheck'::regproc
+           SELECT
+           FROM held
+           JOIN pg_trigger g ON g.tgrelid = held.oid AND g.tgenabled IN ('O', 'A')
+                AND g.tgfoid <> 'unique_key_recheck'::regproc
+           WHERE held.root = c.oid
            OFFSET 0
        ) AS fires,
        coalesce(watched.by_others, false) AS has_guards, coalesce(watched.by_replicas, false) AS fires_as_replica,
@@ -215,14 +218,16 @@ WHERE %(schema)s NOT IN (cn.nspname, pn.nspname)
 ORDER BY 1, 2, 3, 4, 5;
 
 -- name: acting_keys
--- Foreign keys that change the child when the parent's row goes or gets another key.
-SELECT k.conname::text AS name, k.conrelid::bigint AS child, k.confrelid::bigint AS parent,
-       coalesce(pg_partition_root(k.conrelid), k.conrelid)::bigint AS child_root,
-       coalesce(pg_partition_root(k.confrelid), k.confrelid)::bigint AS parent_root,
+-- Foreign keys that change the child when the parent's row goes or gets another key. Not the parts that the server makes
+-- of one for partitions. An end is each table that has rows of it: the table, its partitions, those that it is one of.
+SELECT k.conname::text AS name,
+       ARRAY(SELECT k.conrelid UNION SELECT * FROM pg_partition_ancestors(k.conrelid)
+             UNION SELECT relid FROM pg_partition_tree(k.conrelid))::bigint[] AS children,
+       ARRAY(SELECT k.confrelid UNION SELECT * FROM pg_partition_ancestors(k.confrelid)
+             UNION SELECT relid FROM pg_partition_tree(k.confrelid))::bigint[] AS parents,
        format('%I.%I', n.nspname, p.relname) AS parent_name,
        (SELECT format('%I.%I', hn.nspname, h.relname) FROM pg_class h JOIN pg_namespace hn ON hn.oid = h.relnamespace
         WHERE h.oid = k.conrelid) AS child_name,
-       k.conparentid = 0 AS is_own,
        k.condeferrable AS deferrable,
        array_agg(a.attname::text ORDER BY c.ordinal) AS columns,
        array_agg(b.attname::text ORDER BY c.ordinal) AS referenced,
@@ -235,8 +240,9 @@ JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = c.own
 JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = c.other
 JOIN pg_operator op ON op.oid = c.operator
 JOIN pg_namespace o ON o.oid = op.oprnamespace
-WHERE k.contype = 'f' AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
-GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable, k.conparentid
+WHERE k.contype = 'f' AND k.conparentid = 0
+  AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
+GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable
 ORDER BY k.oid;
 
 -- name: missing_privileges
