@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.catalog.key_kinds import key_kind
-from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import LivingColumn, Shape, shapes
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import STORED, VIRTUAL, LivingColumn, Shape, shapes
 from airflow_parallel_apply.pipeline.source.postgres.catalog.value_types import value_type
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireColumn, WireRelation
@@ -125,8 +125,25 @@ def describe(
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
     had_key = _had_key(shape, seen, known)
-    table = _described(connection, wire, shape, typings=typings, numbers=numbers, had_key=had_key, known=known)
+    then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape
+    table = _described(connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known)
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
+
+
+def _as_told(shape: Shape, seen: Sighting) -> Shape:
+    """A table as it is now, with the generated columns that it had at a sighting behind which the source tells of each
+    change: no message names them. The expressions of those that have gone since are in the log.
+    """
+    types, columns = dict(seen.types), {number: one for number, one in shape.columns.items() if not one.generated}
+    for number, name in seen.names:
+        if number in seen.generated or number in seen.absent:
+            living = shape.columns.get(number)
+            if living is not None and living.generated:
+                columns[number] = replace(living, name=name)
+            else:
+                generated = STORED if number in seen.generated else VIRTUAL
+                columns[number] = LivingColumn(name=name, type_name=types[number], generated=generated)
+    return replace(shape, columns=dict(sorted(columns.items())))
 
 
 def numbered(table: FollowedTable, relation_id: int) -> FollowedTable:
@@ -281,7 +298,9 @@ def _expressions(
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
     if any(there.get(number) != shape.columns[number].name for number in shape.plain):
         return known.expressions if known is not None else ()
-    return tuple((column.name, column.definition) for column in shape.columns.values() if column.definition)
+    logged = dict(known.expressions) if known is not None else {}
+    found = ((one.name, one.definition or logged.get(one.name)) for one in shape.columns.values() if one.generated)
+    return tuple((name, definition) for name, definition in found if definition)
 
 
 def _is_generated(shape: Shape, number: int | None) -> bool | None:

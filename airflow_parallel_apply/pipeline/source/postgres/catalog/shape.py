@@ -12,7 +12,8 @@ from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
-_STORED: Final = "s"
+STORED: Final = "s"
+VIRTUAL: Final = "v"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class LivingColumn:
     @property
     def definition(self) -> str:
         """The definition of a generated column, as ADD COLUMN takes it; empty if its expression is not known."""
-        kind = "STORED" if self.generated == _STORED else "VIRTUAL"
+        kind = "STORED" if self.generated == STORED else "VIRTUAL"
         return f"{self.type_name} GENERATED ALWAYS AS ({self.expression}) {kind}" if self.expression else ""
 
 
@@ -56,7 +57,7 @@ class Shape:
     @property
     def stored(self) -> frozenset[int]:
         """Stored generated columns, which are named where the publication says so."""
-        return frozenset(number for number, column in self.columns.items() if column.generated == _STORED)
+        return frozenset(number for number, column in self.columns.items() if column.generated == STORED)
 
     @classmethod
     def of_what_is_gone(cls, oid: int, *, is_full: bool) -> Shape:
