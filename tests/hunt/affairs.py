@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tests.hunt.migrations import Recipe
+from tests.hunt.names import NAMES
 from tests.hunt.overlaps import OVERLAPS, any_recipe
 from tests.hunt.roles import source_rights
 from tests.hunt.runs import abandoned, captured, killed, routing, stopped
@@ -148,5 +149,5 @@ AFFAIRS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step | 
     "run cleared": cleared, "backfill": backfilled, "run until now": up_to_now, "log moved": log_moved,
     "source rights taken": source_rights, "truncated together": truncated_together,
     "prepared through": prepared_through, "target restored over changes": done_again,
-    **OVERLAPS,
+    **OVERLAPS, **NAMES,
 }  # fmt: skip

@@ -43,9 +43,23 @@ SCENES: Final = SESSIONS | STRANGERS | HANDS | RETURNS
 """Steps of several sides that belong together."""
 _OF_SCENES: Final = 0.4
 """How many trials have scenes in them; an exotic thing of these is a scene in two of three cases."""
-_OF_AFFAIRS: Final = 0.2
+_OF_AFFAIRS: Final = 0.3
 """How many trials have affairs of their pipeline in them, as if these were scenes."""
-_NEED_RANGES: Final = {*NEED_RANGES, "attached for a while", "publication and back"}
+_NEED_RANGES: Final = {
+    *NEED_RANGES,
+    "attached for a while",
+    "publication and back",
+    "partition and back",
+    "partition of another order",
+}
+_OF_RANGES: Final = 0.25
+"""How many trials have a table that is partitioned by ranges, besides those that it comes to by chance."""
+_NEED_PARTITIONS: Final = {
+    "partition attached",
+    "partition passes through",
+    "partition detached",
+    "partition truncated",
+}
 _OF_TOOLS: Final = 0.5
 """How many trials have tools in them; an exotic thing of these is a tool's in half of the cases."""
 _WITHOUT_EVENT_TRIGGER: Final = (
@@ -67,6 +81,9 @@ def trial(seed: str, only: Collection[str] = ()) -> Trial:
     if consistency == "epoch":
         parameters["epoch_protocol"] = random.Random(f"hunt protocol {seed}").choice(("leader_merge", "two_phase"))
     tables = [KINDS[kind](dice, f"t{number}") for number, kind in enumerate(dice.sample(sorted(KINDS), 3))]
+    partitioning = random.Random(f"hunt partitions {seed}")
+    if partitioning.random() < (_OF_RANGES if not {*only} & _NEED_PARTITIONS else 1):
+        tables[0] = ranged(dice, "t0", with_default=partitioning.random() < 0.5)
     tools = _tools(random.Random(f"hunt tools {seed}"), tables, only)
     scenes = iter(
         _scenes(random.Random(f"hunt affairs {seed}"), AFFAIRS, _OF_AFFAIRS, tables, parameters, only)
@@ -140,6 +157,8 @@ def _exotic(dice: random.Random, tables: list[Table], parameters: dict[str, Any]
         rooms = [sorted(room) for room in _ROOMS]
     (room,) = dice.choices(rooms, [weight if kinds else 0 for kinds, weight in zip(rooms, _WEIGHTS, strict=True)])
     live = [table for table in tables if table.schema == "public"] or tables
+    if not any(table.leaves for table in live):
+        room = [kind for kind in room if kind not in _NEED_PARTITIONS] or room
     steps = _made(dice, dice.choice(room), live, parameters)
     if dice.random() < _MEANWHILE or (only and set(only) <= set(_FIRST)):
         steps = meanwhile(dice, steps, live)
@@ -180,6 +199,7 @@ def _scenes(
         parameters |= {"consistency": "epoch", "epoch_protocol": "two_phase"}
     if set(chosen) & set(NEED_EPOCHS):
         parameters |= {"consistency": "epoch", "epoch_protocol": "leader_merge"}
+        parameters["channels"] = max(parameters["channels"], 2)
     if set(chosen) & set(NEED_SECOND):
         parameters |= {"start": "empty", "second": second_of(dice)}
     if set(chosen) & set(NEED_READER):

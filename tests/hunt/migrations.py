@@ -181,18 +181,26 @@ def pass_name_on(dice: random.Random, table: Table) -> Recipe:
 
 
 def recompute(dice: random.Random, table: Table) -> Recipe:
-    """Change the expression of a stored generated column."""
-    name = next((one.name for one in table.columns if not one.is_sent and one.name.startswith("n")), None)
-    if name is None or table.key is None:
-        return make_generated(dice, table)
-    another = f"GENERATED ALWAYS AS ({table.key} + 3) STORED"
+    """Change the expression of a generated column; of one that is made for it, where there is none."""
+    name, made = _generated(dice, table)
+    number = table.key or "5"
+    another = f"GENERATED ALWAYS AS ({number} + 3) STORED"
     what = dice.choice(
         (
-            [f"ALTER COLUMN {name} SET EXPRESSION AS ({table.key} + 3)"],
+            [f"ALTER COLUMN {name} SET EXPRESSION AS ({number} + 3)"],
             [f"DROP COLUMN {name}", f"ADD COLUMN {name} integer {another}"],
         )
     )
-    return Recipe(statements=[_alter(table, one) for one in what], names=[name, table.name])
+    return Recipe(statements=[*made, *(_alter(table, one) for one in what)], names=[name, table.name])
+
+
+def _generated(dice: random.Random, table: Table) -> tuple[str, list[str]]:
+    """A generated column, and what makes it where the table has none."""
+    for column in table.columns:
+        if not column.is_sent and column.name != "id":
+            return column.name, []
+    made = make_generated(dice, table)
+    return made.names[0], [*made.statements, dice.choice((ROWS, RUN))]
 
 
 def widen_key(dice: random.Random, table: Table) -> Recipe:
@@ -224,7 +232,7 @@ def expand_contract(dice: random.Random, table: Table) -> Recipe:
     new, old = _fresh(dice), column.name
     statements = [
         _alter(table, f"ADD COLUMN {new} text"),
-        ROWS,
+        f"UPDATE {table.path} SET {new} = {old}::text WHERE {table.some(dice)}",
         f"UPDATE {table.path} SET {new} = {old}::text",
         _alter(table, f"DROP COLUMN {old}"),
         _alter(table, f"RENAME COLUMN {new} TO {old}"),
@@ -273,11 +281,9 @@ def make_generated(dice: random.Random, table: Table) -> Recipe:
 
 def drop_expression(dice: random.Random, table: Table) -> Recipe:
     """Give from now on what was computed on both sides."""
-    column = next((one for one in table.columns if not one.is_sent and one.name != "id"), None)
-    if column is None:
-        return make_generated(dice, table)
-    column.is_sent = True
-    return Recipe(statements=[_alter(table, f"ALTER COLUMN {column.name} DROP EXPRESSION")], names=[column.name])
+    name, made = _generated(dice, table)
+    table.column(name).is_sent = True
+    return Recipe(statements=[*made, _alter(table, f"ALTER COLUMN {name} DROP EXPRESSION"), ROWS], names=[name])
 
 
 def rewrite(dice: random.Random, table: Table) -> Recipe:

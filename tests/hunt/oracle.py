@@ -27,7 +27,12 @@ _SENT: Final = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = %s AND attname = ANY(%s) AND attgenerated = '' AND attidentity = '' ORDER BY attnum DESC
 """
-_SETTINGS: Final = "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'UTC'; SET bytea_output = hex"
+_SETTINGS: Final = (
+    "SET datestyle = iso; SET intervalstyle = postgres; SET timezone = 'UTC'; SET bytea_output = hex; "
+    "SET extra_float_digits = 3; SET client_encoding = 'UTF8'; SET search_path = public; SET row_security = off; "
+    "SET idle_in_transaction_session_timeout = 0; SET transaction_timeout = 0"
+)
+"""Whatever a trial has set for its database: texts that are rounded would be equal."""
 
 Rows = Counter[str]
 

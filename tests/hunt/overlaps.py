@@ -24,6 +24,10 @@ NEED_SECOND: Final = ("two pipelines",)
 
 NEED_EPOCHS: Final = ("seen whole",)
 """Kinds that say nothing with `consistency=channel`."""
+_SEEN_BEHIND: Final = {"abandon": (0, 1, 2), "stopped": (1, 2), "killed": (0,)}
+"""How many units go by before a run is cut off: before the first one, and behind the last, there is nothing to see. A
+run that is killed is so at a place.
+"""
 
 
 def any_recipe(dice: random.Random, tables: Sequence[Table]) -> Recipe:
@@ -123,7 +127,11 @@ def late_keys(dice: random.Random, tables: Sequence[Table]) -> list[Step | Recip
     late = dice.choice(("DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"))
     identity = dice.choice(("PRIMARY KEY (id)", "PRIMARY KEY (id), EXCLUDE USING btree (w WITH =) DEFERRABLE"))
     make = f"CREATE TABLE {path} (id integer, u integer, w integer, v text, {identity}, UNIQUE (u) {late})"
-    fill = f"INSERT INTO {path} SELECT i, i, i, 'x' FROM generate_series({{0}}, {{0}} + 20) i ON CONFLICT DO NOTHING"
+    # A key that is checked late is no arbiter of ON CONFLICT.
+    fill = (
+        f"INSERT INTO {path} SELECT i, i, i, 'x' FROM generate_series({{0}}, {{0}} + 20) i "
+        f"WHERE NOT EXISTS (SELECT FROM {path} WHERE id = i OR u = i OR w = i)"
+    )
     moves = (
         f"UPDATE {path} SET u = u + 1",
         f"UPDATE {path} SET u = (SELECT max(u) + min(u) FROM {path}) - u",
@@ -157,7 +165,8 @@ def seen_whole(dice: random.Random, tables: Sequence[Table]) -> list[Step | Reci
         left = dice.choice((abandoned, killed, stopped))(dice, tables)
         cut = next(place for place, one in enumerate(left) if one.do in ("abandon", "killed", "stopped"))
         written = Step(do="source", sql=tuple(dice.choice(rows) for _ in range(5)))
-        steps += [*left[:cut], written, left[cut], Step(do="whole", options={"table": path}, kind=kind)]
+        cut_off = replace(left[cut], options={**left[cut].options, "units": dice.choice(_SEEN_BEHIND[left[cut].do])})
+        steps += [*left[:cut], written, cut_off, Step(do="whole", options={"table": path}, kind=kind)]
     return [*steps, Step(do="lapse", kind="lease lapses")]
 
 

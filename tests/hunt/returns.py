@@ -23,7 +23,7 @@ def gone_back(dice: random.Random, tables: Sequence[Table]) -> list[Step | Recip
     lost = [*(lost if what != "catalog" else []), *(dice.sample(alterations, 1) if what != "others" else [])]
     instead = [*dice.sample([*instead, *dice.sample(alterations, dice.choice((1, 1, 2)))], len(instead) + 1)]
     kind = f"source lost {what if what != 'both' else 'others and catalog'}"
-    changed = (table.name, "n", "gone", "new")
+    changed = (table.name, "n", "passing", *(f"new{number}" for number in range(3)))
     return [
         Step(do="source", sql=_FAR), Step(do="source", sql=(table.insert(dice, 3),)), Step(do="run"),
         Step(do="keep", options={"side": "source"}, kind=kind),
@@ -60,7 +60,7 @@ def _alterations(dice: random.Random, table: Table) -> list[str]:
         f"{alter} ADD COLUMN IF NOT EXISTS n integer DEFAULT {dice.randrange(9)}",
         f"CREATE TABLE public.new{dice.randrange(3)} (id integer PRIMARY KEY)",
         f"VACUUM FULL {table.path}",
-        f"{alter} ADD COLUMN gone text; {alter} DROP COLUMN gone",
+        f"{alter} ADD COLUMN passing text; {alter} DROP COLUMN passing",
     ]
 
 

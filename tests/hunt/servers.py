@@ -100,7 +100,7 @@ def rights(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
              f"ALTER TABLE {table.path} DISABLE ROW LEVEL SECURITY"),
         )
     )  # fmt: skip
-    names = (table.name, "permission denied", "no right", "row security", "public")
+    names = (table.name, "permission denied", "no right", "row security", "schema public")
     return [Step(do="target", sql=(take,), kind="rights taken", names=names, by_hand=(give,))]
 
 

@@ -162,7 +162,7 @@ def ranged(dice: random.Random, name: str, *, with_default: bool) -> Table:
     """By ranges of its key, as a partition manager keeps it: the last one takes what is ahead, or the default does."""
     leaf = f"CREATE TABLE public.{name}_{{}} PARTITION OF public.{name} "
     after = [leaf.format(n) + f"FOR VALUES FROM ({n * 1000}) TO ({(n + 1) * 1000})" for n in range(2)]
-    after.append(leaf.format("rest") + ("DEFAULT" if with_default else "FOR VALUES FROM (10000) TO (MAXVALUE)"))
+    after.append(leaf.format("rest") + ("DEFAULT" if with_default else "FOR VALUES FROM (10000) TO (400000)"))
     tail, leaves = " PARTITION BY RANGE (id)", [f"{name}_0", f"{name}_1"]
     return _made(name, [_id(), *_columns(dice, 2)], *after, identity=", PRIMARY KEY (id)", tail=tail, leaves=leaves)
 

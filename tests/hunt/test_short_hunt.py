@@ -30,7 +30,7 @@ SELDOM: Final = {
     "tables_swapped",
 }
 """Those that another one is much like, or that a test of a migration is of as well."""
-SEEDS: Final = ("6",)
+SEEDS: Final = ("41",)
 """Trials that end green and equal; another grammar makes others of them."""
 
 

@@ -72,6 +72,11 @@ class World:
                 f"GRANT CREATE ON SCHEMA public TO {role}",
             )
         install(self.servers["source"].dsn("hunt"))
+        # Whoever migrates may send it, too.
+        execute(
+            self.servers["source"].dsn("hunt"),
+            "GRANT EXECUTE ON FUNCTION parallel_apply.send_ddl(text, name[]) TO reader",
+        )
         for old in (*map(self._kept, self.servers), *self.directory.glob("log*")):
             shutil.rmtree(old, ignore_errors=True)
         for side in self.servers:
