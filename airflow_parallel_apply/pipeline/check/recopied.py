@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
+from airflow_parallel_apply.pipeline.log.readers import read_readers
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, table_options
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
@@ -18,7 +19,18 @@ def lost_copies(config: PipelineConfig, target: Target) -> tuple[PassedOver, ...
 def recopy_findings(config: PipelineConfig, target: Target) -> tuple[Finding, ...]:
     """One for each copy that is not there: it was cut off, or the target lost it. Errors: those of both."""
     lost = lost_copies(config, target)
+    if not lost:
+        return ()
     tables = table_options(f"{one.schema}.{one.table}" for one in lost)
+    note = f"Run parallel-apply recopy --pipeline {config.pipeline} {tables}"
+    identity = target.identity()
+    key = (config.pipeline, identity.server, identity.database)
+    readers = () if config.is_served else read_readers(config.log_url)
+    if others := sorted({entry.pipeline for entry in readers if entry.key != key}):
+        note = (
+            f"No copy can be made while others read the log ({', '.join(others)}): give pipeline {config.pipeline} "
+            "a log and a slot of its own, and start it anew there"
+        )
     return tuple(
         Finding(
             severity=Severity.ERROR,
@@ -26,7 +38,7 @@ def recopy_findings(config: PipelineConfig, target: Target) -> tuple[Finding, ..
             where=f"{one.schema}.{one.table}",
             what=f"the log passes over changes of {one.schema}.{one.table} in favour of a copy that the target does "
             "not hold: it was cut off, or an older state of the target was restored",
-            note=f"Run parallel-apply recopy --pipeline {config.pipeline} {tables}",
+            note=note,
         )
         for one in lost
     )

@@ -1,0 +1,32 @@
+"""Copies that a log names and a target does not hold: what is told depends on who else reads the log."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_parallel_apply.pipeline.check import recopied
+
+
+@pytest.mark.parametrize(
+    ("readers", "told"),
+    [
+        ([("q", "server", "target")], "Run parallel-apply recopy --pipeline q --table public.t"),
+        ([("q", "server", "target"), ("p", "server", "other")], r"others read the log \(p\): .* a slot of its own"),
+    ],
+)
+def test_a_copy_is_not_asked_for_where_none_can_be_made(
+    monkeypatch: pytest.MonkeyPatch, readers: list[tuple[str, str, str]], told: str
+) -> None:
+    config: Any = SimpleNamespace(pipeline="q", log_url="log", is_served=False)
+    identity = SimpleNamespace(server="server", database="target")
+    target: Any = SimpleNamespace(recopied=lambda: (), identity=lambda: identity)
+    lost = [SimpleNamespace(schema="public", table="t", recopy_id="1")]
+    entries = [SimpleNamespace(pipeline=key[0], key=key) for key in readers]
+    monkeypatch.setattr(recopied, "lost_copies", lambda config, target: lost)
+    monkeypatch.setattr(recopied, "read_readers", lambda url: entries)
+    (finding,) = recopied.recopy_findings(config, target)
+    assert re.search(told, finding.note)
