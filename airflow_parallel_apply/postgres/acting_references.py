@@ -15,6 +15,8 @@ SELECT
     h.relname::text,
     pn.nspname::text,
     p.relname::text,
+    rn.nspname::text,
+    r.relname::text,
     (
         SELECT array_agg(ARRAY[own.attname::text, other.attname::text])
         FROM unnest(k.conkey, k.confkey) AS pair (own, other)
@@ -35,6 +37,8 @@ JOIN pg_catalog.pg_class c ON c.oid = coalesce(pg_catalog.pg_partition_root(k.co
 JOIN pg_catalog.pg_namespace cn ON cn.oid = c.relnamespace
 JOIN pg_catalog.pg_class p ON p.oid = coalesce(pg_catalog.pg_partition_root(k.confrelid), k.confrelid)
 JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
+JOIN pg_catalog.pg_class r ON r.oid = k.confrelid
+JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
 WHERE k.contype = 'f' AND k.conparentid = 0 AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
 ORDER BY 2, 3, 1
 """
@@ -48,6 +52,7 @@ def acting_references(connection: psycopg.Connection[Any]) -> list[dict[str, Any
             "child": (child_schema, child),
             "holder": (holder_schema, holder),
             "parent": (parent_schema, parent),
+            "referred": (referred_schema, referred),
             "columns": frozenset((own, other) for own, other in columns),
             "on_delete": on_delete,
             "on_update": on_update,
@@ -61,6 +66,8 @@ def acting_references(connection: psycopg.Connection[Any]) -> list[dict[str, Any
             holder,
             parent_schema,
             parent,
+            referred_schema,
+            referred,
             columns,
             on_delete,
             on_update,

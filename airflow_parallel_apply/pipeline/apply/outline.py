@@ -103,7 +103,7 @@ def outline_of(unit: Unit, log: RowReader) -> Outline:
     if marked := _redefining(unit, log):
         statements = {found.place: found for found in breaks}
         redefined = (found for found in _redefinitions(relations, unit, log) if found.seqno in marked)
-        breaks += [_before_truncate(found, statements) for found in redefined]
+        breaks += [_before_truncate(found, statements, log) for found in redefined]
     return Outline(
         # A definition is needed for the statement in the same place.
         breaks=tuple(sorted(breaks, key=lambda found: (found.place, found.operation is not None))),
@@ -158,17 +158,25 @@ def _redefinitions(relations: Iterable[int], unit: Unit, log: RowReader) -> Iter
             yield Break(seqno=seqno, fragno=fragno, operation=None, relation_id=number, is_first=began is not None)
 
 
-def _before_truncate(redefined: Break, statements: Mapping[Place, Break]) -> Break:
+def _before_truncate(redefined: Break, statements: Mapping[Place, Break], log: RowReader) -> Break:
     """Move a redefinition before the TRUNCATE that its table is in: of tables that are truncated together, none may
-    wait behind the first for its definition.
+    wait behind the first for its definition. A table that comes again is in another TRUNCATE.
     """
-    statement = statements.get(redefined.place)
-    found = replace(redefined, is_emptied=statement is not None and statement.operation is Operation.TRUNCATE)
-    while (here := statements.get(found.place)) and (before := statements.get((found.seqno, found.fragno - 1))):
-        if not here.is_truncated_with(before):
-            break
-        found = replace(found, fragno=before.fragno)
-    return found
+    here = statements.get(redefined.place)
+    if here is None or here.operation is not Operation.TRUNCATE:
+        return redefined
+    adjacent = [here]
+    while (before := statements.get((here.seqno, here.fragno - 1))) and here.is_truncated_with(before):
+        adjacent.append(before)
+        here = before
+    state, tables = log.state(), set[object]()
+    for one in reversed(adjacent):
+        relation = state.relation(one.relation_id)
+        table = relation.oid or relation.name
+        if table in tables or not tables:
+            here, tables = one, set()
+        tables.add(table)
+    return replace(redefined, fragno=here.fragno, is_emptied=True)
 
 
 def _columns(relation: Relation) -> list[tuple[object, ...]]:

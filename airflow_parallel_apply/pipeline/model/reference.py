@@ -10,7 +10,8 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A foreign key. `holder`: the child, or that partition of it which alone has the key. `columns`: the child's
+    """A foreign key. `holder`: the child, or that partition of it which alone has the key. `referred`: the
+    parent, or that partition of it which alone is referred to. `columns`: the child's
     columns and those that they refer to, in pairs. `on_delete`, `on_update`: `cascade`, `set null`, `set default`;
     empty where the server only refuses. `emptied`: the columns that `on_delete` sets, where they are not all.
     """
@@ -19,6 +20,7 @@ class Reference:
     child: Name
     holder: Name
     parent: Name
+    referred: Name
     columns: frozenset[tuple[str, str]]
     on_delete: str
     on_update: str
@@ -29,6 +31,8 @@ class Reference:
         return (
             (self.child, self.parent, self.columns) == (other.child, other.parent, other.columns)
             and self.holder in (self.child, other.holder)
+            # By the whole parent's unique columns the other one refers to the same row, in whichever partition.
+            and (other.referred == other.parent or self.referred in (self.parent, other.referred))
             and other.on_delete in ("", self.on_delete)
             and other.on_update in ("", self.on_update)
             and (not other.on_delete or self.emptied == other.emptied)

@@ -216,6 +216,17 @@ def test_a_table_is_truncated_again_at_once(rig: Rig) -> None:
     equal_after(rig.having(ddl=DdlPolicy.APPLY), write)
 
 
+def test_a_table_is_truncated_again_under_another_name(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY REFERENCES t)")
+
+    def write() -> None:
+        rig.write("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+        rig.run()
+        rig.transaction("TRUNCATE t, u", "ALTER TABLE t RENAME TO w", "TRUNCATE w, u", "INSERT INTO w VALUES (2)")
+
+    equal_after(rig.having(ddl=DdlPolicy.APPLY), write)
+
+
 def test_transactions_that_were_rolled_back_leave_nothing(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
 

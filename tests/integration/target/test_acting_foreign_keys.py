@@ -189,6 +189,12 @@ _CUT: Final = (
     "CREATE TABLE parent1 PARTITION OF parent FOR VALUES IN (1)",
     "CREATE TABLE parent2 PARTITION OF parent FOR VALUES IN (2)",
 )
+_KEPT: Final = (
+    "CREATE TABLE other (id integer PRIMARY KEY, mail text UNIQUE)",
+    "CREATE TABLE reader (id integer PRIMARY KEY, mail text REFERENCES other (mail) ON DELETE SET NULL)",
+)
+_IS_REPLAYED: Final = "UPDATE other SET id = 100"
+"""No merge does this: its transaction is replayed."""
 
 
 @pytest.mark.parametrize("action", variants(["SET NULL", "CASCADE"], seldom=["CASCADE"]))
@@ -211,6 +217,22 @@ def test_a_foreign_key_that_refers_to_one_partition_acts_as_one_that_refers_to_i
     assert rig.comparison().equal
 
 
+def test_a_foreign_key_to_another_partition_than_the_sources_is_refused(rig: PlainRig) -> None:
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    rig.both(
+        *_CUT,
+        "CREATE UNIQUE INDEX ON parent1 (code)",
+        "CREATE UNIQUE INDEX ON parent2 (code)",
+        "CREATE TABLE child (code integer PRIMARY KEY)",
+    )
+    for dsn, parent in ((rig.source_dsn, "parent1"), (owner, "parent2")):
+        execute(dsn, f"ALTER TABLE child ADD FOREIGN KEY (code) REFERENCES {parent} (code) ON DELETE CASCADE")
+    rig.prepare()
+    rig.write("INSERT INTO parent VALUES (1, 1, 7), (2, 2, 7)")
+    with pytest.raises(ParallelApplyError, match="which no key of the source does"):
+        rig.run()
+
+
 def test_a_foreign_key_of_one_partition_acts_as_one_of_its_table(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE top (id integer PRIMARY KEY)",
@@ -226,22 +248,42 @@ def test_a_foreign_key_of_one_partition_acts_as_one_of_its_table(rig: PlainRig) 
     assert rig.comparison().equal
 
 
+def test_a_foreign_key_of_one_partition_leaves_rows_of_others_alone(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE top (id integer PRIMARY KEY)",
+        *_CUT,
+        "ALTER TABLE parent1 ADD FOREIGN KEY (code) REFERENCES top ON DELETE CASCADE ON UPDATE CASCADE",
+        *_KEPT,
+    )
+    rig.prepare()
+    rig.write("INSERT INTO top VALUES (4), (5)", "INSERT INTO parent VALUES (1, 4, 4), (2, 5, 5)")
+    rig.write("INSERT INTO other VALUES (3, 'a')")
+    rig.run()
+    rig.transaction(
+        _IS_REPLAYED,
+        "UPDATE top SET id = 40 WHERE id = 4",
+        "UPDATE parent SET v = 'v'",
+        # It refers to nothing, and need not.
+        "UPDATE parent SET code = 555 WHERE id = 5",
+    )
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_a_row_that_comes_to_refer_to_another_partition_is_replayed(rig: PlainRig) -> None:
     """The server keeps a part of the foreign key for each partition that it refers to, which is no key of its own."""
     rig.both(
         *_CUT,
         "CREATE TABLE child (id integer PRIMARY KEY, part integer, parent integer, v text, FOREIGN KEY (part, parent)"
         " REFERENCES parent ON UPDATE CASCADE ON DELETE SET NULL)",
-        "CREATE TABLE other (id integer PRIMARY KEY, mail text UNIQUE)",
-        "CREATE TABLE reader (id integer PRIMARY KEY, mail text REFERENCES other (mail) ON DELETE SET NULL)",
+        *_KEPT,
     )
     rig.prepare()
     rig.write("INSERT INTO parent SELECT 1 + n % 2, n FROM generate_series(1, 9) n")
     rig.write("INSERT INTO child VALUES (4, 1, 4)", "INSERT INTO other VALUES (3, 'a')")
     rig.run()
     rig.transaction(
-        # No merge does this.
-        "UPDATE other SET id = 100",
+        _IS_REPLAYED,
         "UPDATE parent SET v = 'v' WHERE id = 4",
         "UPDATE child SET v = 'v'",
         "UPDATE child SET part = 2, parent = 5",
