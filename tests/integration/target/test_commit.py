@@ -10,7 +10,11 @@ import pytest
 
 from airflow_parallel_apply.pipeline.errors import LogError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.target.postgres import target
 from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
+from airflow_parallel_apply.pipeline.target.postgres.positions.positions import Standing, standing
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from tests.integration.target.conftest import Scene, insert
 from tests.support.log_rows import Row, clustered
 
@@ -272,6 +276,24 @@ def test_without_the_replica_role_parents_go_before_children(scene: Scene, add_t
             target.close()
         scene.dsn = psycopg.conninfo.make_conninfo(scene.dsn, user="postgres")
         scene.run("DROP OWNED BY plain; DROP ROLE plain")
+
+
+def test_a_session_that_ends_while_it_looks_finds_what_another_one_committed(
+    three: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = three.unit(1, after=0)
+    three.target.take(0, generation=three.generation, token=unit.token)
+    staged = three.stage(unit, [insert(1, "4", "4", "new")])
+    three.commit(staged)
+
+    def ended(connection: Connection, session: Session, unit: Unit, *, lock: bool = False) -> Standing:
+        monkeypatch.undo()
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return standing(connection, session, unit, lock=lock)
+
+    monkeypatch.setattr(target, "standing", ended)
+    three.commit(staged, by=three.another().target)
+    assert three.run("SELECT note FROM accounts WHERE id = 4") == [("new",)]
 
 
 def test_a_database_that_does_not_answer_is_unavailable(scene: Scene) -> None:

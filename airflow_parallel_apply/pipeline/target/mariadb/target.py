@@ -169,19 +169,23 @@ class MariaDbTarget:
         """The transaction of a unit; False when the unit is committed already. After an error the positions are read
         again, since it may only say that somebody else was here: then the unit is done, or the ownership is lost.
         """
+        has_begun = False
         with self._session.errors("commit", channel=unit.channel, seqno=unit.last_seqno):
             try:
                 with self._session.atomic():
                     before = standing(self._session, unit, lock=not isinstance(unit.kind, Branch))
                     if before is Standing.LOST:
                         raise lost(unit)
+                    has_begun = True
                     yield before is Standing.BEFORE
             except (pymysql.MySQLError, ParallelApplyError, MissingRows) as error:
-                if self._is_done_by_another(unit):
-                    return
-                if isinstance(error, MissingRows):
-                    raise explain_missing(self._session, error) from error
-                raise
+                if not self._is_done_by_another(unit):
+                    if isinstance(error, MissingRows):
+                        raise explain_missing(self._session, error) from error
+                    raise
+        if not has_begun:
+            # The session was ended before it could look.
+            yield False
 
     def _is_done_by_another(self, unit: Unit) -> bool:
         """Errors: the driver's own, where the target cannot be asked; `OwnershipLost`."""

@@ -252,6 +252,7 @@ class PostgresTarget:
         """The transaction of a unit; None when the unit is committed already. After an error the positions are read
         again, since it may only say that somebody else was here: then the unit is done, or the ownership is lost.
         """
+        has_begun = False
         with self._session.errors("commit", channel=unit.channel, seqno=unit.last_seqno):
             try:
                 connection = self._session.connection()
@@ -261,13 +262,16 @@ class PostgresTarget:
                         raise lost(unit)
                     if before is Standing.BEFORE and unit.origin is not None:
                         self._origins.mark(connection, unit.channel, unit.origin)
+                    has_begun = True
                     yield None if before is Standing.DONE else connection
             except (psycopg.Error, ParallelApplyError, MissingRows) as error:
-                if self._done_by_another(unit):
-                    return
-                if isinstance(error, MissingRows):
-                    raise explain_missing(self._session, error) from error
-                raise
+                if not self._done_by_another(unit):
+                    if isinstance(error, MissingRows):
+                        raise explain_missing(self._session, error) from error
+                    raise
+        if not has_begun:
+            # The session was ended before it could look.
+            yield None
 
     def _done_by_another(self, unit: Unit) -> bool:
         """Errors: psycopg's own, where the target cannot be asked; `OwnershipLost`."""
