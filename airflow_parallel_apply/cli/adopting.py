@@ -64,7 +64,7 @@ def vouch(
     """Confirm that a change of a table gave its older rows no other values, so that the pipeline can continue.
 
     Run it after ALTER COLUMN … TYPE without USING, for example: the run that stops names the command, and when it is
-    right. Nothing is compared or copied.
+    right. All that is in doubt of the table is confirmed, and named. Nothing is compared or copied.
 
     The next run follows the change, or refuses it, as its ddl says. Nothing else is confirmed.
     """
@@ -72,5 +72,8 @@ def vouch(
 
     names = table_names(table)
     with reporting_errors():
-        vouch_for(database_at(source, "source"), PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot), names)
-    typer.echo(f"{', '.join(table)}: the next run takes the older rows' values for unchanged, as you say.")
+        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
+        doubts = vouch_for(database_at(source, "source"), config, names)
+    typer.echo(f"{', '.join(table)}: the next run takes the older rows' values for unchanged, as you say, although:")
+    for doubt in doubts:
+        typer.echo(f"- {doubt}")

@@ -48,9 +48,13 @@ def release_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
         return adopting.let_go(adopted)
 
 
-def vouch_for(endpoint: Endpoint, config: PipelineConfig, tables: Sequence[tuple[str, str]]) -> None:
-    """Record that these tables' older rows have the values that the log tells. Errors: those of `adopt_source`."""
+def vouch_for(endpoint: Endpoint, config: PipelineConfig, tables: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Record that these tables' older rows have the values that the log tells; says what was in doubt. Errors: those of
+    `adopt_source`.
+    """
     with open_adopting(endpoint, config, partial(reader_if_there, config.log_url)) as adopting:
         writer = open_writer(config.log_url)
-        note(writer, adopting.vouch(writer.state(), tables))
+        vouched = adopting.vouch(writer.state(), tables)
+        note(writer, vouched.look)
         writer.commit(writer.state().captured_offset)
+    return vouched.doubts

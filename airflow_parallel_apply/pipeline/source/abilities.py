@@ -40,6 +40,14 @@ class Adopted:
     released: tuple[Offset, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vouched:
+    """What the log is to record of tables that somebody vouches for. `doubts`: what was in doubt, for people."""
+
+    look: Look
+    doubts: tuple[str, ...]
+
+
 class Adopting(Protocol):
     """Proves that a server may take the place of a log's source. Errors: `SourceError`, `ConfigurationError`,
     `LogError`, `Unavailable`.
@@ -53,7 +61,7 @@ class Adopting(Protocol):
         """Prove that the log has everything, before this server is replaced. Changes nothing."""
         ...
 
-    def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Look:
+    def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Vouched:
         """Take tables for proven whose older rows may have other values than the stream tells: a person knows that they
         have not. Errors: `ConfigurationError` for a table that nothing of the kind was done to.
         """

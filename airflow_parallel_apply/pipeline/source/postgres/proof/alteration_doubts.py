@@ -18,16 +18,16 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.registration import R
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
-_NO_USING: Final = "Only where there was no USING"
+_NO_USING: Final = "there was no USING"
 _VALUES_HINT: Final = (
     "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser "
     "ran parallel-apply install-ddl-capture at the source before."
 )
 
 _LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
-_SENT_HINT: Final = "It is followed if it is sent as a DDL message in its transaction."
-_NO_ROWS: Final = "Only where no row was written to the table between the last run and that statement"
-_NO_OTHER_ROWS: Final = "Where its rows are the same on both sides"
+_SENT_HINT: Final = "Such a statement is followed if it is sent as a DDL message in its transaction."
+_NO_ROWS: Final = "no row was written to the table between the last run and the statement that altered the type"
+_NO_OTHER_ROWS: Final = "its rows are the same on both sides"
 
 _ATTRIBUTES_FIRST: Final = (
     "Run the same ALTER TYPE … ATTRIBUTE at the target (or ALTER TABLE … COLUMN, of a table whose rows are values), "

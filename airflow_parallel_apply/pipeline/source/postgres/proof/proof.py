@@ -40,7 +40,12 @@ class Proof:
         """For `check`."""
         return tuple(
             replace(
-                new_finding(Side.SOURCE, doubt.table, doubt.what, note=_remedy([doubt], config)),
+                new_finding(
+                    Side.SOURCE,
+                    doubt.table,
+                    doubt.what,
+                    note=_remedy([one for one in self.doubts if one.table == doubt.table], config),
+                ),
                 is_table=True,
             )
             for doubt in self.doubts
@@ -294,16 +299,24 @@ def recopy_hint(names: Sequence[str], config: PipelineConfig) -> str:
 
 
 def _remedy(doubts: Sequence[Doubt], config: PipelineConfig) -> str:
-    names = [doubt.table for doubt in doubts if not doubt.note]
+    names = [*dict.fromkeys(doubt.table for doubt in doubts if not doubt.note)]
     words = [doubt.note for doubt in doubts if doubt.note][:_SHOWN_TABLES]
-    more = dict.fromkeys(_vouching(doubt, doubts, config) + doubt.more for doubt in doubts if doubt.more)
+    more = dict.fromkeys(doubt.more for doubt in doubts if doubt.more)
     first = "".join(dict.fromkeys(doubt.first for doubt in doubts if doubt.first))
-    return " ".join([*words, first + recopy_hint(names, config), *more] if names else words)
+    return " ".join([*words, first + recopy_hint(names, config), *_vouching(doubts, config), *more] if names else words)
 
 
-def _vouching(doubt: Doubt, doubts: Sequence[Doubt], config: PipelineConfig) -> str:
-    """The command by which a person who knows the statement spares the copy, for all tables that it altered alike."""
-    if not doubt.unless:
-        return ""
-    names = [one.table for one in doubts if one.unless == doubt.unless and one.more == doubt.more][:_SHOWN_TABLES]
-    return f"{doubt.unless}: `parallel-apply vouch --pipeline {config.pipeline} {table_options(names)}` instead. "
+def _vouching(doubts: Sequence[Doubt], config: PipelineConfig) -> Iterator[str]:
+    """The commands by which a person who knows the statements spares the copy. Who vouches for a table vouches for all
+    that was done to it: each command has all conditions of its tables.
+    """
+    of_tables: dict[str, tuple[str, ...]] = {}
+    for doubt in doubts:
+        of_tables[doubt.table] = (*of_tables.get(doubt.table, ()), doubt.unless)
+    named: dict[tuple[str, ...], list[str]] = {}
+    for table, found in of_tables.items():
+        if all(found):
+            named.setdefault(tuple(dict.fromkeys(found)), []).append(table)
+    for conditions, names in named.items():
+        command = f"parallel-apply vouch --pipeline {config.pipeline} {table_options(names[:_SHOWN_TABLES])}"
+        yield f"Only where {', and '.join(conditions)}: `{command}` instead of that copy."

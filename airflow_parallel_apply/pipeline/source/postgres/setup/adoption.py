@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import listed, table_options
-from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption
+from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption, Vouched
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe_now
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
@@ -127,7 +127,7 @@ class PostgresAdopting:
         adoption = self._adoption(end_lsn, "the log has all that was committed")
         return Adopted(adoption=adoption, look=look, released=released)
 
-    def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Look:
+    def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Vouched:
         if self._former != self._server.system_identifier or log.registration is None:
             raise self._unvouched("the log knows no tables of this server", "Run it: it says what is in doubt.")
         self._slot.require_resumable(log.place)
@@ -148,7 +148,8 @@ class PostgresAdopting:
         self._slot.mark()
         # The horizon stays: by that other tables are in doubt.
         known = tuple(vouched.get(one.oid, one) for one in registration.tables)
-        return Look(registration=replace(registration, tables=known).to_text())
+        look = Look(registration=replace(registration, tables=known).to_text())
+        return Vouched(look=look, doubts=tuple(doubt.what for doubt in doubts if doubt.table in names))
 
     def let_go(self, adopted: Adopted) -> Adoption:
         self._session.catalog().execute(
