@@ -9,6 +9,7 @@ from airflow_parallel_apply.cli import (
     recovering,
     removing,
     sending,
+    vouching,
     watching,
 )
 from airflow_parallel_apply.cli.app import app
@@ -24,6 +25,7 @@ __all__ = [
     "recovering",
     "removing",
     "sending",
+    "vouching",
     "watching",
 ]
 

@@ -1,6 +1,4 @@
-"""`parallel-apply adopt-source`: another server in the place of a pipeline's source. `parallel-apply vouch`: tables of
-which a person knows what the source does not tell.
-"""
+"""`parallel-apply adopt-source`: another server in the place of a pipeline's source."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
 from airflow_parallel_apply.cli.app import SlotOption, SourceOption, app
-from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors, table_names
+from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 
 
@@ -51,29 +49,3 @@ def adopt_source(
         typer.echo(f"server {done.server} is the log's source now, in the place of {done.former}: {done.proof}")
     else:
         typer.echo(f"server {done.server} is the log's source already: {done.proof}")
-
-
-@app.command()
-def vouch(
-    pipeline: Pipeline,
-    source: SourceOption,
-    log_url: LogUrl,
-    table: Annotated[list[str], typer.Option("--table", help="A table, as schema.table; may be repeated.")],
-    slot: SlotOption = "",
-) -> None:
-    """Confirm that a change of a table gave its older rows no other values, so that the pipeline can continue.
-
-    Run it after ALTER COLUMN … TYPE without USING, for example: the run that stops names the command, and when it is
-    right. All that is in doubt of the table is confirmed, and named. Nothing is compared or copied.
-
-    The next run follows the change, or refuses it, as its ddl says. Nothing else is confirmed.
-    """
-    from airflow_parallel_apply.pipeline.capture.adoption import vouch_for
-
-    names = table_names(table)
-    with reporting_errors():
-        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
-        doubts = vouch_for(database_at(source, "source"), config, names)
-    typer.echo(f"{', '.join(table)}: the next run takes the older rows' values for unchanged, as you say, although:")
-    for doubt in doubts:
-        typer.echo(f"- {doubt}")

@@ -32,7 +32,7 @@ _SETTINGS: Final = (
     "SET extra_float_digits = 3; SET client_encoding = 'UTF8'; SET search_path = public; SET row_security = off; "
     "SET idle_in_transaction_session_timeout = 0; SET transaction_timeout = 0"
 )
-"""Whatever a trial has set for its database: texts that are rounded would be equal."""
+"""Settings of the oracle's own sessions, whatever a trial has set for its database: rounded texts would be equal."""
 
 Rows = Counter[str]
 

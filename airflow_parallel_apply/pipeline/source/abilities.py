@@ -42,7 +42,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vouched:
-    """What the log is to record of tables that somebody vouches for. `doubts`: what was in doubt, for people."""
+    """The record that the log gets of tables that somebody vouches for. `doubts`: what was in doubt, for people."""
 
     look: Look
     doubts: tuple[str, ...]

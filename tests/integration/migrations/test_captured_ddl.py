@@ -194,3 +194,18 @@ def test_generated_columns_come_and_go_behind_rows_that_were_written_before(rig:
         rig.write(f"INSERT INTO t (id, n) VALUES ({2 * number + 1}, 7)")
         rig.run()
         assert rig.comparison().equal, rig.comparison()
+
+
+def test_a_generated_column_goes_behind_the_renaming_of_what_it_reads(rig: Rig) -> None:
+    """The log has its expression with the names of before, and the catalog has none any more."""
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, n integer, g integer GENERATED ALWAYS AS (n + 1) STORED)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (0, 7)")
+    rig.run()
+    for number, statement in enumerate(("RENAME n TO k", "DROP g", "ADD g integer DEFAULT 4"), start=1):
+        rig.write(f"INSERT INTO t SELECT {10 * number}, 7", f"ALTER TABLE t {statement}")
+        rig.write(f"INSERT INTO t SELECT {10 * number + 1}, 8")
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()

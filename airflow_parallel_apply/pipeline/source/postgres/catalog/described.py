@@ -293,14 +293,20 @@ def _expressions(
     shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
 ) -> tuple[tuple[str, str], ...]:
     """The expression of each generated column. The catalog has it with the names of now; if the message has other
-    names, it is the expression in the log, if there is one.
+    names, it is the expression in the log, if there is one. That of a column which has gone since is in the log alone,
+    under the names of then: behind a renaming nobody knows it.
     """
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
+    logged = dict(known.expressions) if known is not None and _are_named_as(known, there) else {}
     if any(there.get(number) != shape.columns[number].name for number in shape.plain):
-        return known.expressions if known is not None else ()
-    logged = dict(known.expressions) if known is not None else {}
+        return tuple(logged.items())
     found = ((one.name, one.definition or logged.get(one.name)) for one in shape.columns.values() if one.generated)
     return tuple((name, definition) for name, definition in found if definition)
+
+
+def _are_named_as(known: Relation, there: Mapping[int | None, str]) -> bool:
+    """True if a message's columns have the names that the log has for them."""
+    return all(there.get(column.number, column.name) == column.name for column in known.columns)
 
 
 def _is_generated(shape: Shape, number: int | None) -> bool | None:

@@ -31,10 +31,13 @@ _COMPARABLE_XIDS: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The outcome: what is known now, and what is in doubt."""
+    """The outcome: what is known now, and what is in doubt. `observed`: the tables that were compared, by oid, as they
+    are now, whether proven or not.
+    """
 
     registration: Registration
     doubts: tuple[Doubt, ...]
+    observed: Mapping[int, RegisteredTable]
 
     def findings(self, config: PipelineConfig) -> tuple[Finding, ...]:
         """For `check`."""
@@ -78,7 +81,7 @@ def prove(
     connection = session.catalog()
     if now.publication is None:
         doubts = [Doubt(table=publication, what=f"publication {publication} is gone")]
-        return Proof(registration=registration, doubts=tuple(doubts))
+        return Proof(registration=registration, doubts=tuple(doubts), observed={})
     # Oids and transaction ids of another server are not compared: whoever adopted it vouches for the time before.
     is_same_server = now.server == registration.server
     registration = (
@@ -154,7 +157,8 @@ def prove(
     registration = registration.looked_at(tables, now.horizon, log.resume, has_new_types=has_new)
     if left:
         registration = registration.leaving(left, inserted_lsn(connection), log.resume)
-    return Proof(registration=registration, doubts=tuple(doubts))
+    observed = {oid: found.registered for oid, found in now.tables.items()}
+    return Proof(registration=registration, doubts=tuple(doubts), observed=observed)
 
 
 def is_as_registered(session: Session, publication: str, registration: Registration) -> bool:

@@ -24,7 +24,6 @@ from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import listed, table_options
 from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption, Vouched
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
-from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe_now
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
@@ -132,10 +131,10 @@ class PostgresAdopting:
             raise self._unvouched("the log knows no tables of this server", "Run it: it says what is in doubt.")
         self._slot.require_resumable(log.place)
         registration = Registration.from_text(log.registration)
-        doubts = self._proof(registration, log).doubts
+        proof = self._proof(registration, log)
         names = [".".join(table) for table in tables]
         for name in names:
-            found = [doubt for doubt in doubts if doubt.table == name]
+            found = [doubt for doubt in proof.doubts if doubt.table == name]
             if not found:
                 raise self._unvouched(f"nothing that was done to {name} is in doubt", "Run the pipeline.")
             if wrong := [doubt.what for doubt in found if not doubt.unless]:
@@ -143,13 +142,13 @@ class PostgresAdopting:
                     f"nobody can vouch for {name}: {listed(wrong)}",
                     f"Run `parallel-apply recopy --pipeline {self._config.pipeline} {table_options([name])}`.",
                 )
-        observed = observe_now(self._session, self._mine.publication, registration.tables).tables
-        vouched = {oid: found.registered for oid, found in observed.items() if found.registered.name in names}
+        # As they were compared: what becomes of them meanwhile is in doubt again.
+        vouched = {oid: table for oid, table in proof.observed.items() if table.name in names}
         self._slot.mark()
         # The horizon stays: by that other tables are in doubt.
         known = tuple(vouched.get(one.oid, one) for one in registration.tables)
         look = Look(registration=replace(registration, tables=known).to_text())
-        return Vouched(look=look, doubts=tuple(doubt.what for doubt in doubts if doubt.table in names))
+        return Vouched(look=look, doubts=tuple(doubt.what for doubt in proof.doubts if doubt.table in names))
 
     def let_go(self, adopted: Adopted) -> Adoption:
         self._session.catalog().execute(
