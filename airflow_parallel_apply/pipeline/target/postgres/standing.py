@@ -180,12 +180,16 @@ def reference_findings(
         if not {ours.child, ours.parent} <= followed or any(theirs.does_all_of(ours) for theirs in references):
             continue
         actions = [f"ON {event} {what.upper()}" for event, what in _actions(ours) if what]
+        why = (
+            "which acts on the rows of one partition, and the two sides may be partitioned differently"
+            if ours.is_of_partition
+            else "which no key of the source does"
+        )
         yield new_finding(
             Side.TARGET,
             ".".join(ours.child),
-            f"{'.'.join(ours.child)} has the foreign key {ours.name} to {'.'.join(ours.parent)} with "
-            f"{' '.join(actions)}, which no key of the source does: rows of {'.'.join(ours.child)} would change here "
-            "alone",
+            f"{'.'.join(ours.holder)} has the foreign key {ours.name} to {'.'.join(ours.referred)} with "
+            f"{' '.join(actions)}, {why}: rows of {'.'.join(ours.child)} would change here alone",
             f"ALTER TABLE {quoted(*ours.holder)} DROP CONSTRAINT {quoted(ours.name)}",
             note="Or let the role set session_replication_role.",
         )

@@ -27,14 +27,12 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 class ActingKey:
     """A foreign key that changes the child's rows. `parent_name` and `operators`, which compare the parent's columns
     with the child's, are SQL. `children` and `parents`: the tables that have rows of either end: itself, its
-    partitions, and those that it is a partition of. `of_partition`: rows in other partitions of the child's table are
-    free of it.
+    partitions, and those that it is a partition of.
     """
 
     name: str
     children: frozenset[int]
     parents: frozenset[int]
-    of_partition: bool
     parent_name: str
     child_name: str
     deferrable: bool
@@ -109,7 +107,6 @@ def find_acting_keys(connection: psycopg.Connection[Any], *, schema: str) -> tup
             name=row["name"],
             children=frozenset(row["children"]),
             parents=frozenset(row["parents"]),
-            of_partition=row["of_partition"],
             parent_name=row["parent_name"],
             child_name=row["child_name"],
             deferrable=row["deferrable"],

@@ -158,12 +158,9 @@ def _unless_nothing(
                 sql.SQL("p.{} {} {}").format(sql.Identifier(name), sql.SQL(operator), value)
                 for name, operator, value in zip(key.referenced, key.operators, values, strict=True)
             ]
-            free = [sql.SQL("{} IS NULL").format(value) for value in values]
-            if key.of_partition:
-                free.append(sql.SQL("t.tableoid <> ALL ({}::oid[])").format(sql.Literal(sorted(key.children))))
             tests.append(
                 sql.SQL("({} OR EXISTS (SELECT FROM {} AS p WHERE {}))").format(
-                    sql.SQL(" OR ").join(free),
+                    sql.SQL(" OR ").join(sql.SQL("{} IS NULL").format(value) for value in values),
                     sql.SQL(key.parent_name),
                     sql.SQL(" AND ").join(same),
                 )

@@ -225,7 +225,6 @@ SELECT k.conname::text AS name,
              UNION SELECT relid FROM pg_partition_tree(k.conrelid))::bigint[] AS children,
        ARRAY(SELECT k.confrelid UNION SELECT * FROM pg_partition_ancestors(k.confrelid)
              UNION SELECT relid FROM pg_partition_tree(k.confrelid))::bigint[] AS parents,
-       k.conrelid <> coalesce(pg_partition_root(k.conrelid), k.conrelid) AS of_partition,
        format('%I.%I', n.nspname, p.relname) AS parent_name,
        (SELECT format('%I.%I', hn.nspname, h.relname) FROM pg_class h JOIN pg_namespace hn ON hn.oid = h.relnamespace
         WHERE h.oid = k.conrelid) AS child_name,
