@@ -42,8 +42,8 @@ demo: java $(INSTALLED) ## A pgbench history from one PostgreSQL to another, in 
 	@exec $(BIN)/python -m airflow_parallel_apply.demo
 
 .PHONY: demo-stop
-demo-stop: $(INSTALLED) ## Stop what `make demo DEMO_KEEP=1` left running
-	@$(BIN)/python -m airflow_parallel_apply.demo stop
+demo-stop: ## Stop what `make demo DEMO_KEEP=1` left running
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m airflow_parallel_apply.demo stop; else echo "There is no .venv, so no demo runs."; fi
 
 .PHONY: test
 test: java mariadb $(INSTALLED) ## The test suite, as continuous integration runs it (PYTEST_ARGS="-k …", TEST_WORKERS)

@@ -1,5 +1,6 @@
--- The objects of `ddl_capture.sql` that are there, with their owners; the schema too, whose owner may replace what is in it. `is_trusted`: we let that role decide what the
--- target runs: a superuser, ourselves, or a role that we were made a member of (a superuser counts as one of every role).
+-- The objects of `ddl_capture.sql` that are there, with their owners; the schema, too, whose owner may replace what is in
+-- it. `is_trusted`: we let that role decide what the target runs: a superuser, ourselves, or a role that we were made a
+-- member of (a superuser counts as one of every role).
 SELECT
     found.name,
     pg_catalog.pg_get_userbyid(found.owner)::text AS owner,
