@@ -67,7 +67,7 @@ def purge(
         list[str], typer.Option("--other-target", help="Another target of this log; may be repeated.")
     ] = [],  # noqa: B006
     keep: Annotated[int, typer.Option(min=0, help="Keep at least this many of the log's last transactions.")] = 0,
-    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed in the last hours.")] = 0,
+    keep_hours: Annotated[float, typer.Option(min=0, help="Keep what was committed in the last so many hours.")] = 0,
     ledger: LedgerOption = "",
     as_json: AsJson = False,
 ) -> None:

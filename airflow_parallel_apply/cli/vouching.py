@@ -22,8 +22,9 @@ def vouch(
 ) -> None:
     """Confirm that a change of a table gave its older rows no other values, so that the pipeline can continue.
 
-    Run it after ALTER COLUMN … TYPE without USING, for example: the run that stops names the command, and when it is
-    right. All that is in doubt of the table is confirmed, and named. Nothing is compared or copied.
+    Run it after ALTER COLUMN … TYPE without USING, for example. The error of the run that stops names the command and
+    its conditions. The command confirms everything that is in doubt about the table, and prints it. Nothing is compared
+    or copied.
 
     The next run follows the change, or refuses it, as its ddl says. Nothing else is confirmed.
     """

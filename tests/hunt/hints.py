@@ -31,8 +31,8 @@ _COMMAND: Final = re.compile(
 _SWITCH: Final = "SELECT pg_switch_wal()"
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip(?: and until=([0-9A-F]+/[0-9A-F]+))?")
 _SKIPS: Final = re.compile(
-    r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips (?:this statement alone|what its transaction "
-    r"sent)"
+    r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips (?:this statement(?: alone)?|what its "
+    r"transaction sent)"
 )
 _SENT: Final = re.compile(
     r"what (?:its|the) transaction sent, so (?:do the same with the rest of that|run that at the target) before: "

@@ -55,7 +55,8 @@ class Statement:
     def skipping(self) -> str:
         """See `skipping`: such a run passes over all that the transaction sent."""
         more = f"what its transaction sent, so do the same with the rest of that before: {shown(self.beside)}"
-        skipped = f"{skipping(self.shown_end)}, which skips {more if self.beside else 'this statement alone'}"
+        alone = "this statement" if self.redefined else "this statement alone"
+        skipped = f"{skipping(self.shown_end)}, which skips {more if self.beside else alone}"
         return skipped + taken_as_done(self.redefined)
 
     @property

@@ -31,9 +31,9 @@ def held_up_hint(connection: psycopg.Connection[Any], *, by_all_databases: bool 
         named = ", ".join(f"session {pid} ({table})" for pid, table in waiting)
         ended = ", ".join(f"pg_cancel_backend({pid})" for pid, _ in waiting)
         return (
-            "What is copied cannot be altered or truncated until the copy ends. Somebody tries to, and the copy waits "
-            f"behind them: {named}. End it at the source (SELECT {ended}), and do it behind the copy; or run again "
-            "once it is done."
+            "Until the copy ends, the tables that it copies cannot be altered or truncated. Somebody tries to, and the "
+            f"copy waits behind them: {named}. End it at the source (SELECT {ended}), and repeat the statement after "
+            "the copy; or run again once it is done."
         )
     found = connection.execute(
         "SELECT gid, database::text, database = current_database() FROM pg_catalog.pg_prepared_xacts "

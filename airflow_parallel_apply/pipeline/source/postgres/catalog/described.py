@@ -306,7 +306,9 @@ def _expressions(
 
 def _are_named_as(known: Relation, there: Mapping[int | None, str]) -> bool:
     """True if a message's columns have the names that the log has for them."""
-    return all(there.get(column.number, column.name) == column.name for column in known.columns)
+    return all(
+        column.number is None or there.get(column.number, column.name) == column.name for column in known.columns
+    )
 
 
 def _is_generated(shape: Shape, number: int | None) -> bool | None:

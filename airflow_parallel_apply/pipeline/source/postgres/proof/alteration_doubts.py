@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.registration import R
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
-_NO_USING: Final = "there was no USING"
+_NO_USING: Final = "there was no USING, and the target's columns have the source's types"
 _VALUES_HINT: Final = (
     "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser "
     "ran parallel-apply install-ddl-capture at the source before."
@@ -26,7 +26,10 @@ _VALUES_HINT: Final = (
 
 _LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
 _SENT_HINT: Final = "Such a statement is followed if it is sent as a DDL message in its transaction."
-_NO_ROWS: Final = "no row was written to the table between the last run and the statement that altered the type"
+_NO_ROWS: Final = (
+    "no row was written to the table between the last run and the last statement that altered the type, and the "
+    "target's columns have the type, altered in the same way"
+)
 _NO_OTHER_ROWS: Final = "its rows are the same on both sides"
 
 _ATTRIBUTES_FIRST: Final = (
@@ -118,14 +121,14 @@ def _inheritance_doubts(
     """
     for (before, after), altered in altered_inheritance(connection, slot, publication, pairs, known):
         first = f"Run {'; '.join(altered.ended)} at the target, if its tables inherit so, and then go on: "
-        last = f" Then run {'; '.join(altered.begun)} at the target, if its tables do not inherit so."
+        last = f"Then run {'; '.join(altered.begun)} at the target, if its tables do not inherit so. "
         yield (
             Doubt(
                 table=after.name,
                 what=f"{after.name} {listed(altered.what)}, and the target was not told",
                 first=first if altered.ended else "",
                 unless=_NO_OTHER_ROWS,
-                more=_SENT_HINT + (last if altered.begun else ""),
+                more=(last if altered.begun else "") + _SENT_HINT,
             ),
             before,
         )

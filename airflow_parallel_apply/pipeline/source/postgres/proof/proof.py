@@ -323,4 +323,5 @@ def _vouching(doubts: Sequence[Doubt], config: PipelineConfig) -> Iterator[str]:
             named.setdefault(tuple(dict.fromkeys(found)), []).append(table)
     for conditions, names in named.items():
         command = f"parallel-apply vouch --pipeline {config.pipeline} {table_options(names[:_SHOWN_TABLES])}"
-        yield f"Only where {', and '.join(conditions)}: `{command}` instead of that copy."
+        more = f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else ""
+        yield f"Only where {', and '.join(conditions)}: `{command}`{more} instead of that copy."

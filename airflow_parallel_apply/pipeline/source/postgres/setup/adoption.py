@@ -128,7 +128,9 @@ class PostgresAdopting:
 
     def vouch(self, log: LogState, tables: Sequence[tuple[str, str]]) -> Vouched:
         if self._former != self._server.system_identifier or log.registration is None:
-            raise self._unvouched("the log knows no tables of this server", "Run it: it says what is in doubt.")
+            raise self._unvouched(
+                "the log knows no tables of this server", "Run the pipeline. It says what is in doubt."
+            )
         self._slot.require_resumable(log.place)
         registration = Registration.from_text(log.registration)
         proof = self._proof(registration, log)

@@ -15,7 +15,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import is_plain_cast
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
@@ -202,7 +202,7 @@ def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns
 def _alteration(
     connection: Connection, relation: Relation, columns: Columns, change: ColumnChange, *, is_emptied: bool
 ) -> Alteration | None:
-    """None where the target has it already, or has chosen a type of its own."""
+    """None where the target has it already, or a column of a type of its own keeps what older rows have."""
     old, new = change.old, change.new
     if old is None:
         if new is None or new.name in columns:
@@ -249,12 +249,17 @@ def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: 
         names = sql.Identifier(old.name), sql.Identifier(new.name)
         statements.append(table + sql.SQL("RENAME COLUMN {} TO {}").format(*names))
     has = columns.get(old.name if what else new.name)
-    if old.type_name != new.type_name and has is not None and has.type_name == old.type_name:
+    is_retyped = old.type_name != new.type_name and has is not None and has.type_name != new.type_name
+    if is_retyped and has is not None and has.type_name == old.type_name:
         what.append(f"became {new.type_name}")
         # Times in some time zone, texts in some style: what the source's session made of them is not told.
         is_certain = is_certain and is_plain_cast(old.type_name, new.type_name)
         retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(new.name), sql.SQL(new.type_name))
         statements.append(table + retype)
+    elif is_retyped and fit(old.type_name, new.type_name) is not Fit.EXACT:
+        # Nothing casts what a column of a type of its own has in older rows.
+        what.append(f"became {new.type_name}")
+        is_certain = False
     if not what:
         return None
     former = has.type_name if has is not None and has.type_name != new.type_name else None
