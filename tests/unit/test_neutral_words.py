@@ -19,6 +19,7 @@ ALLOWED = {
     "pipeline/admin/drop.py": {"slot"},
     "pipeline/check/beginning.py": {"slot"},
     "pipeline/check/loop.py": {"slot"},
+    "pipeline/check/recopied.py": {"slot"},
     "pipeline/model/copy_text.py": {"PostgreSQL"},
     "pipeline/model/former.py": {"PostgreSQL", "lsn", "slot", "publication", "system_identifier"},
     "queue/__main__.py": {"PostgreSQL"},
