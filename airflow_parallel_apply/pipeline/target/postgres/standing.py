@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Sid
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import keeping_references
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import keeping_references
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session

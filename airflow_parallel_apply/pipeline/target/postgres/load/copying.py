@@ -17,7 +17,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.enum_labels import say_label
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import INSERT, changed_rows, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites, Written
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.exact import (

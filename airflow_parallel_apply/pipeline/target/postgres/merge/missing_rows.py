@@ -9,7 +9,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import DELETE, INSERT, UPDATE, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.parts import Part, same_key
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session

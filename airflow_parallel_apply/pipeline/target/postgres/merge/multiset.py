@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.errors import StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import DELETE, INSERT, changed_rows, turned_away
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import Written
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import free_name, operation_column

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import (
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
     DELETE,
     INSERT,
     UPDATE,

@@ -20,8 +20,11 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
+    changed_others,
+    require_no_acting_references,
+)
 from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import ActingKey, find_acting_keys
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import changed_others, require_no_acting_references
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.filled import filled

@@ -1,4 +1,4 @@
-"""Checks what a column that the target has already holds in rows that are older than it."""
+"""What a column that the target has already holds in rows that are older than it, and what gives them the source's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import require_none_on_filling
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 BROUGHT: Final = sql.SQL("age(xmin) <= 0")
 """True of rows that this transaction brought: nobody else sees them, to change them by hand."""
@@ -46,6 +48,35 @@ def filling(connection: Connection, relation: Relation, column: Column, found_ty
     if found is None or not found[0]:
         return None
     return sql.SQL("UPDATE {} SET {} = {} WHERE {}").format(table, name, stored, others)
+
+
+def fill(
+    connection: Connection,
+    session: Session,
+    relation: Relation,
+    column: Column,
+    found_type: str,
+    *,
+    only_brought: bool,
+) -> tuple[sql.Composed, ...]:
+    """Give rows the column's known fill: all, or those alone that this transaction brought. Returns the statements that
+    give it to the others, for a person: no trigger or rule of the table acts on their rows. Errors: `TargetError` for
+    triggers and rules that would; psycopg's own.
+    """
+    tables = [table for table in find_tables(connection, [relation], schema=session.schema) if table is not None]
+    statement = filling(connection, relation, column, found_type)
+    if statement is not None and (not only_brought or brings_rows(connection, relation)):
+        is_replica = connection.execute("SHOW session_replication_role").fetchone() == ("replica",)
+        require_none_on_filling(connection, tables, column.name, schema=session.schema, as_replica=is_replica)
+        connection.execute(sql.SQL("{} AND {}").format(statement, BROUGHT) if only_brought else statement)
+        statement = filling(connection, relation, column, found_type)
+    if statement is None:
+        return ()
+    require_none_on_filling(connection, tables, column.name, schema=session.schema, as_replica=True)
+    if not any(table.has_guards for table in tables):
+        return (statement,)
+    begin = sql.SQL("SET session_replication_role = {}").format(sql.SQL("replica"))
+    return begin, statement, sql.SQL("RESET {}").format(sql.SQL("session_replication_role"))
 
 
 def retyping_to_fill(

@@ -99,7 +99,7 @@ def follow(
                 columns = find_columns(connection, session, new)
     for column in there if not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
-            _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
+            _require_values(connection, session, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
@@ -153,7 +153,14 @@ def _has(columns: Columns, column: Column) -> bool:
 
 
 def _require_values(
-    connection: Connection, relation: Relation, column: Column, found: FoundColumn, ddl: DdlPolicy, *, is_first: bool
+    connection: Connection,
+    session: Session,
+    relation: Relation,
+    column: Column,
+    found: FoundColumn,
+    ddl: DdlPolicy,
+    *,
+    is_first: bool,
 ) -> None:
     """Give older rows the source's values in a column that the target has already: a default that is computed, even
     once for all rows, gives other ones here. Where the source has one for each row, they are not known.
@@ -167,22 +174,16 @@ def _require_values(
     if not is_first or (column.fill == "NULL" and found.is_required):
         # NULL may stand for what no row holds any more.
         return
-    statement = fills.filling(connection, relation, column, found.type_name)
-    if statement is None:
+    if fills.filling(connection, relation, column, found.type_name) is None:
         return
     what += f" and holds {column.fill} in older rows"
     retype = fills.retyping_to_fill(connection, relation, column, found.type_name)
     if retype is not None:
         raise left(connection, relation, freed(connection, relation, Alteration(column.name, what, (retype,))))
-    alteration = Alteration(column.name, what, (statement,))
-    if ddl is DdlPolicy.APPLY:
-        _alter(connection, relation, alteration, ddl)
-    elif ddl is DdlPolicy.SKIP:
-        connection.execute(statement)
-    else:
-        connection.execute(sql.SQL("{} AND {}").format(statement, fills.BROUGHT))
-    if fills.filling(connection, relation, column, found.type_name) is not None:
-        raise left(connection, relation, alteration)
+    only_brought = ddl is DdlPolicy.REFUSE
+    by_hand = fills.fill(connection, session, relation, column, found.type_name, only_brought=only_brought)
+    if by_hand:
+        raise left(connection, relation, Alteration(column.name, what, by_hand))
 
 
 def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns, *, is_trusted: bool) -> bool:

@@ -19,8 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import Targe
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.enum_labels import say_label
-from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import Cascades, find_acting_keys
-from airflow_parallel_apply.pipeline.target.postgres.merge.guards import (
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
     DELETE,
     INSERT,
     TRIGGER,
@@ -29,6 +28,7 @@ from airflow_parallel_apply.pipeline.target.postgres.merge.guards import (
     find_guards,
     turned_away,
 )
+from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import Cascades, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.merge.missing_rows import key_text
 from airflow_parallel_apply.pipeline.target.postgres.merge.multiset import missing_images
 from airflow_parallel_apply.pipeline.target.postgres.merge.reinserting import Reinserting, by_default_hint, fixed_column

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 TRIGGER: Final = "trigger"
@@ -36,7 +36,7 @@ class Guard:
 
 
 def find_guards(
-    connection: Connection,
+    connection: psycopg.Connection[Any],
     table: TargetTable,
     events: Sequence[str],
     *,
@@ -61,7 +61,14 @@ def find_guards(
 
 
 def turned_away(
-    connection: Connection, table: TargetTable, event: str, *, expected: int, found: int, schema: str, as_replica: bool
+    connection: psycopg.Connection[Any],
+    table: TargetTable,
+    event: str,
+    *,
+    expected: int,
+    found: int,
+    schema: str,
+    as_replica: bool,
 ) -> TargetError:
     """The error for rows that the target took without a word and did not change. Errors: psycopg's own."""
     guards = find_guards(connection, table, [event], schema=schema, as_replica=as_replica)
@@ -77,7 +84,9 @@ def turned_away(
     )
 
 
-def changed_rows(connection: Connection, table: TargetTable, *, row: str, schema: str, as_replica: bool) -> TargetError:
+def changed_rows(
+    connection: psycopg.Connection[Any], table: TargetTable, *, row: str, schema: str, as_replica: bool
+) -> TargetError:
     """The error for rows that do not hold, after they were applied, what was applied. Errors: psycopg's own."""
     events = (INSERT, UPDATE, DELETE)
     guards = find_guards(connection, table, events, schema=schema, as_replica=as_replica, also_after=True)
@@ -90,7 +99,7 @@ def changed_rows(connection: Connection, table: TargetTable, *, row: str, schema
 
 
 def changed_others(
-    connection: Connection,
+    connection: psycopg.Connection[Any],
     tables: Sequence[TargetTable],
     *,
     changed: str,
@@ -120,7 +129,9 @@ def changed_others(
     )
 
 
-def require_no_acting_references(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> None:
+def require_no_acting_references(
+    connection: psycopg.Connection[Any], tables: Sequence[TargetTable], *, schema: str
+) -> None:
     """In a replica's transaction, where foreign keys are taken to do nothing. Errors: `TargetError` that names those
     that would change rows which refer to these tables'; psycopg's own.
     """
@@ -136,7 +147,9 @@ def require_no_acting_references(connection: Connection, tables: Sequence[Target
             )
 
 
-def keeping_references(connection: Connection, table: TargetTable, *, schema: str) -> tuple[str, tuple[str, ...]]:
+def keeping_references(
+    connection: psycopg.Connection[Any], table: TargetTable, *, schema: str
+) -> tuple[str, tuple[str, ...]]:
     """Names of the foreign keys that act on a table's rows in a replica's transactions, and the statements that keep
     them from it. Errors: psycopg's own.
     """
@@ -149,7 +162,25 @@ def keeping_references(connection: Connection, table: TargetTable, *, schema: st
     return ", ".join(sorted({name for *_, name in found})), tuple(one.as_string(connection) for one in commands)
 
 
-def _hint(connection: Connection, guards: Sequence[Guard], *, as_replica: bool) -> str:
+def require_none_on_filling(
+    connection: psycopg.Connection[Any], tables: Sequence[TargetTable], column: str, *, schema: str, as_replica: bool
+) -> None:
+    """Before older rows are given what they have in a new column. Errors: `TargetError` that names the triggers and
+    rules that would act on them; psycopg's own.
+    """
+    for table in tables:
+        guards = find_guards(connection, table, [UPDATE], schema=schema, as_replica=as_replica, also_after=True)
+        if guards:
+            names = ", ".join(f"the {guard}" for guard in guards)
+            raise TargetError(
+                f"{names} of the target's table would act on older rows that get their value in a new column",
+                table=table.relation.name,
+                column=column,
+                hint=_hint(connection, guards, as_replica=as_replica),
+            )
+
+
+def _hint(connection: psycopg.Connection[Any], guards: Sequence[Guard], *, as_replica: bool) -> str:
     """SQL that keeps the guards from applied rows."""
     word = "ENABLE" if as_replica else "DISABLE"
     commands = "; ".join(
