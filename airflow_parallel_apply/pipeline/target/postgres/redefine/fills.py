@@ -1,4 +1,4 @@
-"""What a column that the target has already holds in rows that are older than it, and what gives them the source's."""
+"""The values that rows older than a column hold in it, where the target has the column already: checked, and given."""
 
 from __future__ import annotations
 
