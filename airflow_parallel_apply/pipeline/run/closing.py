@@ -62,11 +62,11 @@ def close_run(
             stop_seqno, early = _judge(opened, config, writing, tasks)
             writing.ledger.release(opened.generation, clean_stop_seqno=stop_seqno)
         else:
-            stop_seqno = low_watermark(positions)
-            early = _is_early(stop_seqno, writing.ledger, opened)
             writing.ledger.release(opened.generation, clean_stop_seqno=stopped_at(positions))
-            if stop_seqno < rested:
-                raise _lost_commits(config, rested, stop_seqno)
+            stop_seqno = low_watermark(positions)
+            if stop_seqno < rested or not all_equal(positions):
+                raise _lost_commits(config, rested, positions)
+            early = _is_early(stop_seqno, writing.ledger, opened)
         _tidy(tasks, opened.generation)
         return ClosedRun(
             pipeline=config.pipeline,
@@ -122,12 +122,11 @@ def _judge(
         _settle(session, opened.generation)
     session.ledger.release(opened.generation, clean_stop_seqno=None)
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:
-        raise _lost_commits(config, state.stop_seqno, low_watermark(positions))
+        raise _lost_commits(config, state.stop_seqno, positions)
     if state.failure is not None:
         raise TargetError(f"{state.failure.message} Then clear open with everything downstream.")
-    reached = ", ".join(f"{position.channel}: {position.seqno}" for position in positions)
     raise TargetError(
-        f"the lanes ended before every channel was stopped (phase {state.phase}; committed by channel: {reached})",
+        f"the lanes ended before every channel was stopped (phase {state.phase}; {_committed(positions)})",
         op="close",
         pipeline=config.pipeline,
         hint="See the lanes' logs; then clear open with everything downstream. Nothing is lost or applied twice.",
@@ -155,10 +154,20 @@ def _rested_at(opened: OpenedRun, owned: PipelineState, ledger: Ledger) -> int |
     return None if bounds is None else bounds.until_seqno
 
 
-def _lost_commits(config: PipelineConfig, stop_seqno: int, seqno: int) -> TargetError:
+def _committed(positions: Sequence[Position]) -> str:
+    reached = ", ".join(f"{position.channel}: {position.seqno}" for position in positions)
+    return f"committed by channel: {reached}"
+
+
+def _lost_commits(config: PipelineConfig, stop_seqno: int, positions: Sequence[Position]) -> TargetError:
+    """`stop_seqno`: where all channels were, or beyond which."""
+    seqno = low_watermark(positions)
+    if seqno >= stop_seqno:
+        found = f"not all of its channels are at the same transaction ({_committed(positions)})"
+    else:
+        found = f"it is back at seqno {seqno}"
     return TargetError(
-        f"the target has lost commits since its channels were stopped at seqno {stop_seqno}: "
-        f"it is back at seqno {seqno}",
+        f"the target has lost commits since its channels were stopped at seqno {stop_seqno}: {found}",
         op="close",
         pipeline=config.pipeline,
         hint="Clear open with everything downstream: it goes on from there.",

@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.interval import Interval
-from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse_gap, settle, stopped_at
@@ -203,8 +203,8 @@ def _seed(
     if bounds.until_seqno is not None:
         # Who planned may not have known of this run.
         session.ledger.cut_plan(bounds.until_seqno, session.target.positions(), generation=generation)
-    low = low_watermark(session.target.positions())
-    log.state().require_kept(low)
+    positions = session.target.positions()
+    log.state().require_kept(low_watermark(positions))
     until = bounds.until_seqno
     if until is None and log.root is None:
         raise LogError(
@@ -216,7 +216,8 @@ def _seed(
     extend_plan(log, session, config, generation=generation, last_seqno=captured if until is None else None)
     feed_store(config, log, session)
     state = seeded_state(session, config, until)
-    nothing_to_do = until is not None and low >= until
+    # A later run that failed may have left the channels apart, beyond this run's bound.
+    nothing_to_do = until is not None and all_equal(positions) and positions[0].seqno >= until
     if not nothing_to_do:
         coordinator = Coordinator(
             tasks.queue,
