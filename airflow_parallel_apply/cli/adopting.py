@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
-from airflow_parallel_apply.cli.app import SlotOption, SourceOption, app
+from airflow_parallel_apply.cli.app import LogSlotOption, SourceOption, app, config_of_log
 from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors
-from airflow_parallel_apply.pipeline.config import PipelineConfig
 
 
 @app.command()
@@ -22,7 +21,7 @@ def adopt_source(
     before_upgrade: Annotated[
         bool, typer.Option("--before-upgrade", help="Prepare the server for the upgrade; nobody may write to it.")
     ] = False,
-    slot: SlotOption = "",
+    slot: LogSlotOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Let a pipeline continue with a server that replaced its source, after proving that no change was lost.
@@ -37,7 +36,7 @@ def adopt_source(
     from airflow_parallel_apply.pipeline.source.open import source_connector
 
     with reporting_errors():
-        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
+        config = config_of_log(pipeline, log_url, slot)
         endpoint = database_at(source, "source")
         done = (release_source if before_upgrade else adopt)(endpoint, config)
     offset = source_connector(endpoint).show_offset(done.offset)

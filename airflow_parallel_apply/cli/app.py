@@ -69,6 +69,10 @@ SlotOption = Annotated[
         show_default="parallel_apply_PIPELINE",
     ),
 ]
+LogSlotOption = Annotated[
+    str,
+    typer.Option("--slot", help="The slot that feeds the log.", show_default="the one that the log names"),
+]
 QueueOption = Annotated[
     str,
     typer.Option(
@@ -79,6 +83,14 @@ QueueOption = Annotated[
         show_default="in the target",
     ),
 ]
+
+
+def config_of_log(pipeline: str, log_url: str, slot: str) -> PipelineConfig:
+    """A pipeline whose log is there, which knows its slot: hints need not name one. Errors: `LogError`, too."""
+    from airflow_parallel_apply.pipeline.log.open import reader_if_there
+
+    log = None if slot else reader_if_there(log_url)
+    return PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot if log is None else log.identity.stream)
 
 
 def config_of(

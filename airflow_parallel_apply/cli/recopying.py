@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from airflow_parallel_apply.cli.addresses import database_at, target_at
-from airflow_parallel_apply.cli.app import LedgerOption, SlotOption, SourceOption, TargetOption, app
+from airflow_parallel_apply.cli.app import LedgerOption, LogSlotOption, SourceOption, TargetOption, app, config_of_log
 from airflow_parallel_apply.commands import AsJson, LogUrl, Pipeline, reporting_errors, table_names
-from airflow_parallel_apply.pipeline.config import PipelineConfig
 
 
 @app.command()
@@ -28,7 +27,7 @@ def recopy(
         typer.Option("--table", help="schema.table; of a partitioned table the root. May be repeated."),
     ],
     ledger: LedgerOption = "",
-    slot: SlotOption = "",
+    slot: LogSlotOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Replace some tables' rows at the target by the source's; the pipeline keeps its positions, plan and log.
@@ -46,7 +45,7 @@ def recopy(
 
     names = table_names(table)
     with reporting_errors():
-        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
+        config = config_of_log(pipeline, log_url, slot)
         ends = database_at(source, "source"), target_at(target, ledger)
         bar = Progress(
             BarColumn(),

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from airflow_parallel_apply.cli.addresses import database_at
-from airflow_parallel_apply.cli.app import SlotOption, SourceOption, app
+from airflow_parallel_apply.cli.app import LogSlotOption, SourceOption, app, config_of_log
 from airflow_parallel_apply.commands import LogUrl, Pipeline, reporting_errors, table_names
-from airflow_parallel_apply.pipeline.config import PipelineConfig
 
 
 @app.command()
@@ -18,7 +17,7 @@ def vouch(
     source: SourceOption,
     log_url: LogUrl,
     table: Annotated[list[str], typer.Option("--table", help="A table, as schema.table; may be repeated.")],
-    slot: SlotOption = "",
+    slot: LogSlotOption = "",
 ) -> None:
     """Confirm that a change of a table gave its older rows no other values, so that the pipeline can continue.
 
@@ -32,7 +31,7 @@ def vouch(
 
     names = table_names(table)
     with reporting_errors():
-        config = PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot)
+        config = config_of_log(pipeline, log_url, slot)
         doubts = vouch_for(database_at(source, "source"), config, names)
     typer.echo(f"{', '.join(table)}: the next run takes the older rows' values for unchanged, as you say, although:")
     for doubt in doubts:

@@ -23,7 +23,7 @@ def adopt_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
     Errors: `SourceError` for what the server lacks, `LogError`, `ConfigurationError`, `Unavailable`; `WriterFenced`
     when a capture went on meanwhile. Nothing is changed by any of them.
     """
-    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url)) as adopting:
+    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url), op="adopt-source") as adopting:
         writer = open_writer(config.log_url)
         adopted = adopting.adopt(writer.state())
         if adopted.adoption.is_new:
@@ -39,7 +39,7 @@ def release_source(endpoint: Endpoint, config: PipelineConfig) -> Adoption:
 
     Errors: `SourceError` while the log lacks a followed change; those of `adopt_source`.
     """
-    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url)) as adopting:
+    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url), op="adopt-source") as adopting:
         writer = open_writer(config.log_url)
         adopted = adopting.release(writer.state())
         note(writer, adopted.look)
@@ -52,7 +52,7 @@ def vouch_for(endpoint: Endpoint, config: PipelineConfig, tables: Sequence[tuple
     """Record that these tables' older rows have the values that the log tells; says what was in doubt. Errors: those of
     `adopt_source`.
     """
-    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url)) as adopting:
+    with open_adopting(endpoint, config, partial(reader_if_there, config.log_url), op="vouch") as adopting:
         writer = open_writer(config.log_url)
         vouched = adopting.vouch(writer.state(), tables)
         note(writer, vouched.look)

@@ -77,8 +77,10 @@ class Adoptable(Protocol):
     """A connector whose servers can take one another's place."""
 
     def adopting(
-        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog
-    ) -> AbstractContextManager[Adopting]: ...
+        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog, *, op: str
+    ) -> AbstractContextManager[Adopting]:
+        """`op`: the name of the command, for people."""
+        ...
 
 
 @runtime_checkable

@@ -46,12 +46,14 @@ def install_ddl_capture_at(endpoint: Endpoint, *, grant_to: Sequence[str] = ()) 
     return connector.install_ddl_capture(endpoint, grant_to=grant_to)
 
 
-def open_adopting(endpoint: Endpoint, config: PipelineConfig, log: OpenLog) -> AbstractContextManager[Adopting]:
+def open_adopting(
+    endpoint: Endpoint, config: PipelineConfig, log: OpenLog, *, op: str
+) -> AbstractContextManager[Adopting]:
     """See `Adoptable`. Errors: `ConfigurationError` for a source that offers no such thing."""
     connector = source_connector(endpoint)
     if not isinstance(connector, Adoptable):
-        raise _unable(endpoint, "adopt-source")
-    return connector.adopting(endpoint, config, log)
+        raise _unable(endpoint, op)
+    return connector.adopting(endpoint, config, log, op=op)
 
 
 def _unable(endpoint: Endpoint, op: str) -> ConfigurationError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -10,7 +12,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from typer.testing import CliRunner
 
+from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
@@ -186,3 +190,27 @@ def test_dropping_one_leaves_the_slot_to_the_others(first: Rig, second: Second) 
     assert drop(other, other.config.log_url) == ""
     assert other.rows("SELECT slot_name FROM pg_replication_slots WHERE slot_name = 'both'", side="source") == []
     assert not Path(other.config.log_url).exists()
+
+
+def test_hints_lead_on_where_the_slot_is_not_the_pipelines_own(first: Rig) -> None:
+    first.prepare()
+    first.write("INSERT INTO t VALUES (1, '1')")
+    first.run()
+    both = ["--source", first.source_dsn, "--log-url", first.config.log_url]
+    told = CliRunner().invoke(app, ["adopt-source", "--pipeline", "first", *both])
+    assert "is the log's source already" in told.output
+    first.write("ALTER TABLE t ALTER v TYPE varchar(9)")
+    with pytest.raises(SourceError) as refused:
+        first.run()
+    found = re.findall(r"`parallel-apply ((?:recopy|vouch) .+?)`", refused.value.hint or "")
+    assert [command.split()[0] for command in found] == ["recopy", "vouch"]
+    for command in found:
+        at = [*both, "--target", first.target_dsn] if "recopy" in command else both
+        told = CliRunner().invoke(app, [*shlex.split(command), *at])
+        assert told.exit_code == (0 if "recopy" in command else 1), told.output
+    assert "nothing that was done to public.t is in doubt [op vouch, pipeline first]" in told.output
+    wrong = CliRunner().invoke(app, [*shlex.split(found[1]), *both, "--slot", "other"])
+    assert "its slot is both, while slot other is asked for" in " ".join(wrong.output.split())
+    execute(first.target_dsn, "ALTER TABLE t ALTER v TYPE varchar(9)")
+    first.run()
+    assert first.comparison().equal

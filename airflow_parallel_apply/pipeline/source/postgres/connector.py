@@ -52,9 +52,9 @@ class PostgresConnector:
         return parse_lsn(text)
 
     def adopting(
-        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog
+        self, endpoint: Endpoint, config: PipelineConfig, log: OpenLog, *, op: str
     ) -> AbstractContextManager[PostgresAdopting]:
-        return adopting(endpoint, config, log)
+        return adopting(endpoint, config, log, op=op)
 
     def install_ddl_capture(self, endpoint: Endpoint, *, grant_to: Sequence[str]) -> tuple[str, ...]:
         with _session(endpoint, "install-ddl-capture", op="install-ddl-capture") as session:

@@ -41,23 +41,24 @@ _FIRST_TO_MIGRATE_SLOTS: Final = 170000
 
 
 @contextmanager
-def adopting(endpoint: Endpoint, config: PipelineConfig, log: OpenLog) -> Iterator[PostgresAdopting]:
+def adopting(endpoint: Endpoint, config: PipelineConfig, log: OpenLog, *, op: str) -> Iterator[PostgresAdopting]:
     """See `Adoptable`. No run prepares meanwhile."""
-    session = Session(endpoint, application_name=f"parallel_apply {config.pipeline} adopt-source")
-    with closing(session), session.errors("adopt-source"):
+    session = Session(endpoint, application_name=f"parallel_apply {config.pipeline} {op}")
+    with closing(session), session.errors(op):
         name = config.stream
         slot = Slot(session, name=name, publication=name)
         with Preparation(session, slot, name, config).locked(session.catalog()):
-            yield PostgresAdopting(session, slot, config, log)
+            yield PostgresAdopting(session, slot, config, log, op=op)
 
 
 class PostgresAdopting:
     """Implements `Adopting`."""
 
-    def __init__(self, session: Session, slot: Slot, config: PipelineConfig, log: OpenLog) -> None:
+    def __init__(self, session: Session, slot: Slot, config: PipelineConfig, log: OpenLog, *, op: str) -> None:
         self._session = session
         self._slot = slot
         self._config = config
+        self._op = op
         self._mine = PipelineObjects(
             session=session,
             slot=slot,
@@ -93,7 +94,7 @@ class PostgresAdopting:
         if self._former != server:
             raise ConfigurationError(
                 f"the log's source is server {self._former}, and this is server {server}",
-                op="adopt-source",
+                op=self._op,
                 pipeline=self._config.pipeline,
                 hint="Upgraded already? Leave --before-upgrade out.",
             )
@@ -112,14 +113,14 @@ class PostgresAdopting:
         if self._slot.has_changes(log.place):
             raise SourceError(
                 f"the log lacks changes of the source {self._session.place}",
-                op="adopt-source",
+                op=self._op,
                 pipeline=self._config.pipeline,
                 hint="Keep writers out, run the pipeline once more, and run this again.",
             )
         look = Look()
         if log.registration is not None:
             proof = self._proof(Registration.from_text(log.registration), log)
-            proven = proof.require(self._config, "adopt-source")
+            proven = proof.require(self._config, self._op)
             look = Look(registration=proven.to_text(), registered_offset=end_lsn)
         # Released for the second time, the slot stands at the former place until it has advanced.
         released = (*(lsn for lsn in log.released if lsn == standing.confirmed_lsn), end_lsn)
@@ -178,6 +179,7 @@ class PostgresAdopting:
         log = self._mine.log()
         if log is None:
             raise self._refused(f"there is no log at {self._config.log_url}", "Give the pipeline's log_url.")
+        self._mine.require_same_names(log, self._server)
         former = log.state().adopted_server or log.identity.server
         record = self._mine.ready_record()
         if record is None:
@@ -194,7 +196,7 @@ class PostgresAdopting:
         if slot is None or slot.is_elsewhere:
             raise SourceError(
                 f"slot {self._slot.name} is not at {self._session.place}: what was committed since is missing",
-                op="adopt-source",
+                op=self._op,
                 pipeline=self._config.pipeline,
                 hint="pg_upgrade keeps slots from 17 on, a standby if it synchronizes them (sync_replication_slots). "
                 f"{_START_ANEW}",
@@ -202,13 +204,13 @@ class PostgresAdopting:
         if slot.active_pid is not None:
             raise Unavailable(
                 f"slot {self._slot.name} is in use by process {slot.active_pid}",
-                op="adopt-source",
+                op=self._op,
                 hint="Stop the pipeline's runs, and run this again.",
             )
         if slot.wal_status == "lost" or slot.plugin is None:
             raise SourceError(
                 f"slot {self._slot.name} at {self._session.place} was invalidated: changes are missing",
-                op="adopt-source",
+                op=self._op,
                 pipeline=self._config.pipeline,
                 hint=_START_ANEW,
             )
@@ -220,11 +222,11 @@ class PostgresAdopting:
             self._slot.require_resumable(state.place)
             return "it sends the last transaction that the log has of its source"
         if self._former == self._server.system_identifier:
-            self._slot.reached_lsn(state.place, op="adopt-source")
+            self._slot.reached_lsn(state.place, op=self._op)
             return "its identity and slot are those of the log, which has no transaction of it yet"
         raise SourceError(
             "the log has no transaction of its source by which this server could prove itself",
-            op="adopt-source",
+            op=self._op,
             pipeline=self._config.pipeline,
             hint=_START_ANEW,
         )
@@ -241,14 +243,14 @@ class PostgresAdopting:
         raise SourceError(
             f"slot {self._slot.name} at {self._session.place} stands at {lsn_text(slot.confirmed_lsn)}, {what}: "
             "changes may be missing",
-            op="adopt-source",
+            op=self._op,
             pipeline=self._config.pipeline,
             hint="Was it made anew? Then what was committed before is missing. If the server is still there that was "
             f"upgraded: start it, run adopt-source --before-upgrade there, upgrade again. Otherwise: {_START_ANEW}",
         )
 
     def _unvouched(self, what: str, hint: str) -> ConfigurationError:
-        return ConfigurationError(what, op="vouch", pipeline=self._config.pipeline, hint=hint)
+        return ConfigurationError(what, op=self._op, pipeline=self._config.pipeline, hint=hint)
 
     def _refused(self, what: str, hint: str) -> ConfigurationError:
-        return ConfigurationError(what, op="adopt-source", pipeline=self._config.pipeline, hint=hint)
+        return ConfigurationError(what, op=self._op, pipeline=self._config.pipeline, hint=hint)

@@ -26,6 +26,10 @@ from airflow_parallel_apply.pipeline.source.protocol import OpenLog
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECORD: Final = "parallel_apply: log {}"
+_SAME_NAME: Final = {
+    "database": " A database that was renamed: give it the name {} again.",
+    "slot": " A pipeline that shares this log shares its slot, too: slot={}.",
+}
 _COMMENT: Final = re.compile(r"parallel_apply: log ([0-9a-f]{32})(, being prepared)?")
 
 
@@ -111,7 +115,14 @@ class PipelineObjects:
         """That the log is that of the record, this database, slot and publication, of whatever server. `LogError`."""
         log = self._opened(record)
         self._require_same("log", log.identity.log_id, record.log_id)
-        self._require_same_names(log, server)
+        self.require_same_names(log, server)
+
+    def require_same_names(self, log: LogReader, server: Server) -> None:
+        """That the log is that of this database, slot and publication. `LogError`."""
+        identity = log.identity
+        self._require_same("database", identity.database, server.database)
+        self._require_same("slot", identity.stream, self.slot.name)
+        self._require_same("publication", identity.selection, self.publication)
 
     def known_log(self, server: Server, record: Record) -> LogReader:
         """The log of a pipeline that has one. Errors: `SourceError`, `LogError` if log, server and slot do not fit."""
@@ -223,13 +234,7 @@ class PipelineObjects:
                 f"pg_upgrade, run parallel-apply adopt-source --pipeline {self.pipeline}.",
             )
         self._require_same("server", logged, server.system_identifier)
-        self._require_same_names(log, server)
-
-    def _require_same_names(self, log: LogReader, server: Server) -> None:
-        identity = log.identity
-        self._require_same("database", identity.database, server.database)
-        self._require_same("slot", identity.stream, self.slot.name)
-        self._require_same("publication", identity.selection, self.publication)
+        self.require_same_names(log, server)
 
     def _require_same(self, what: str, logged: str, ours: str) -> None:
         if logged != ours:
@@ -238,8 +243,7 @@ class PipelineObjects:
                 f"for at {self.session.place}",
                 op="prepare",
                 pipeline=self.pipeline,
-                hint="Use this source's log_url, or a new one."
-                + (f" A database that was renamed: give it the name {logged} again." if what == "database" else ""),
+                hint="Use this source's log_url, or a new one." + _SAME_NAME.get(what, "").format(logged),
             )
 
     def _catalog(self) -> psycopg.Connection[Any]:
