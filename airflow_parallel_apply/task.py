@@ -42,6 +42,9 @@ _CONNECTIONS: Final = (
 ERROR_KEY: Final = "error"
 """XCom of a failed task: its error in one line, for `close` to name."""
 
+SKIPPED_KEY: Final = "skipped"
+"""XCom of a sensor that skipped its run: the reason, for `close` to tell it from a run that was ended from outside."""
+
 _CANCEL_SECONDS: Final = 4.0
 """SIGKILL follows SIGTERM by five seconds."""
 

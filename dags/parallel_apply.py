@@ -101,8 +101,8 @@ PARAMS = {
         "",
         type=_OPTIONAL,
         title="Router connection",
-        description_md="With store `memory`: a connection of type **parallel_apply_router**. Empty: an embedded router "
-        "on the host of the task `route`.",
+        description_md="With store **memory**: a connection of type **parallel_apply_router**. Empty: an embedded "
+        "router on the host of the task **route**.",
         section=_CONNECTIONS,
     ),
     "log_url": Param(
@@ -110,14 +110,14 @@ PARAMS = {
         type=_OPTIONAL,
         title="Log",
         description_md="Directory of the change log; **every worker must see it**. Or a log that a router serves: "
-        "`grpcs://host:port/name`. Empty: a directory of the pipeline's name in AIRFLOW_HOME/parallel_apply.",
+        "**grpcs://host:port/name**. Empty: a directory of the pipeline's name in AIRFLOW_HOME/parallel_apply.",
         section=_FLOW,
     ),
     "log_directory": Param(
         "",
         type=_OPTIONAL,
         title="Log directory",
-        description_md="With a router's log: its directory, which only the task `capture` has to see.",
+        description_md="With a router's log: its directory, which only the task **capture** has to see.",
         section=_FLOW,
     ),
     "slot": Param(
@@ -229,7 +229,7 @@ PARAMS = {
         type=["null", "string", "object"],
         additionalProperties={"type": "string"},
         title="Shard by",
-        description_md='With shards: an expression such as `tenant_id`, or `{"public.*": "tenant_id"}`.',
+        description_md='With shards: an expression such as **tenant_id**, or {"public.orders": "tenant_id"}.',
         section=_PARALLELISM,
     ),
     "shard_file": Param(

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from airflow_parallel_apply.demo.airflow import USERNAME
 from airflow_parallel_apply.demo.display import Display
-from airflow_parallel_apply.demo.flow import Stage, play, stage, sweep
+from airflow_parallel_apply.demo.flow import DAG_ID, Stage, play, stage, sweep
 from airflow_parallel_apply.demo.interrupts import Interrupted, signals_interrupt
 from airflow_parallel_apply.demo.keep import in_background, only_one, stop_kept, wait_for_the_end
 from airflow_parallel_apply.demo.report import print_report
-from airflow_parallel_apply.demo.settings import DATABASE, DemoSettings
+from airflow_parallel_apply.demo.settings import DATABASE, LEDGER_CONNECTION, PIPELINE, DemoSettings
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.queue.model import QueueError
 
@@ -103,14 +103,14 @@ def _play_and_tell(settings: DemoSettings, tell: Callable[[int], None]) -> None:
     def whole() -> NoReturn:
         with only_one(settings.directory), signals_interrupt(), stage(settings) as on:
             code = _play(settings, on)
-            _say_where(on)
+            _say_where(settings, on)
             tell(code)
             wait_for_the_end()
 
     tell(guarded(whole))
 
 
-def _say_where(on: Stage) -> None:
+def _say_where(settings: DemoSettings, on: Stage) -> None:
     console = Console(highlight=False)
     console.print()
     console.print(f"Airflow stays up at [bold]{on.airflow.base_url}[/bold], user {USERNAME}, password ", end="")
@@ -121,6 +121,11 @@ def _say_where(on: Stage) -> None:
     else:
         console.print(f"Target: {on.target.url}")
         console.print(f"Its ledger: {on.beside.uri(DATABASE)}")
+    fields = {"Pipeline": PIPELINE, "Log": settings.log_url}
+    if not on.target.is_ledger:
+        fields["Ledger connection"] = LEDGER_CONNECTION
+    filled = ", ".join(f"{name}: {value}" for name, value in fields.items())
+    console.print(f"To apply what you write at the source, trigger the DAG {DAG_ID} with {filled}", soft_wrap=True)
     console.print("To stop: [bold]make demo-stop[/bold]")
 
 

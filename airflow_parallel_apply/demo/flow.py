@@ -225,7 +225,7 @@ def _conf(settings: DemoSettings, on: Stage) -> dict[str, Any]:
         "target_conn_id": TARGET_CONNECTION,
         "ledger_conn_id": "" if on.target.is_ledger else LEDGER_CONNECTION,
         "spark_conn_id": "",
-        "log_url": _log_url(settings),
+        "log_url": settings.log_url,
         "tables": {"include": [TABLES], "exclude": []},
         "start": "empty",
         "channels": settings.channels,
@@ -238,7 +238,7 @@ def _config(settings: DemoSettings) -> PipelineConfig:
     return PipelineConfig(
         pipeline=PIPELINE,
         start=Start.EMPTY,
-        log_url=_log_url(settings),
+        log_url=settings.log_url,
         tables=TablePatterns(include=(TABLES,)),
         channels=settings.channels,
         consistency=settings.consistency,
@@ -246,13 +246,9 @@ def _config(settings: DemoSettings) -> PipelineConfig:
     )
 
 
-def _log_url(settings: DemoSettings) -> str:
-    return (settings.run / "log").as_uri()
-
-
 def _status(settings: DemoSettings, on: Stage) -> PipelineStatus | None:
     try:
-        return read_status(on.target_endpoint, PIPELINE, _log_url(settings))
+        return read_status(on.target_endpoint, PIPELINE, settings.log_url)
     except ConfigurationError:  # the run has not opened it yet
         return None
 

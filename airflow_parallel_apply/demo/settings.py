@@ -73,6 +73,11 @@ class DemoSettings:
         return self.directory / "run"
 
     @property
+    def log_url(self) -> str:
+        """Where the pipeline's log is."""
+        return (self.run / "log").as_uri()
+
+    @property
     def cache(self) -> Path:
         """The directory of what the next demonstration need not make again."""
         return self.directory / "cache"

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.lease import LeaseTask
 from airflow_parallel_apply.operators.once import require_alone
+from airflow_parallel_apply.operators.skips import why_skipped
 from airflow_parallel_apply.operators.spark import release, session_for_lanes
 from airflow_parallel_apply.owner import goes_on
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
@@ -38,6 +39,11 @@ OPENED_KEY: Final = "opened"
 _NO_MESSAGE: Final = (
     "it left no message: it was marked as failed, ran out of time, or its process was killed. Hint: See its log, then "
     "clear {task_id} with everything downstream."
+)
+
+_ENDED: Final = (
+    "the run was ended before {task_id} began, and nothing was applied: it was marked as failed or ran out of time, or "
+    "a task was marked as skipped"
 )
 
 
@@ -166,7 +172,7 @@ class CoordinatorOperator(LeaseTask):
         """Judge a run that never opened; of any other, the target's positions say what the lanes did.
 
         Raises: AirflowSkipException when there was nothing to do; FatalError, with the error of each task that failed,
-        when something before the lanes did.
+        when something before the lanes did, and for a run that was ended before it opened.
         """
         ti = context["ti"]
         upstream = sorted(self.get_flat_relative_ids(upstream=True) - {self.apply_task_id})
@@ -176,7 +182,10 @@ class CoordinatorOperator(LeaseTask):
             case TaskInstanceState.SUCCESS:
                 return
             case TaskInstanceState.SKIPPED:
-                raise AirflowSkipException("the run was skipped: there was nothing to do")
+                reason = why_skipped(self.dag, self.open_task_id, context)
+                if reason is None:
+                    raise FatalError(_ENDED.format(task_id=self.open_task_id), hint="Clear the whole run.")
+                raise AirflowSkipException(f"the run was skipped: {reason}")
         failed = [task_id for task_id in upstream if states.get(task_id) == TaskInstanceState.FAILED]
         if not failed:
             raise FatalError(

@@ -15,7 +15,7 @@ from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.model.interval import Interval
-from airflow_parallel_apply.task import PipelineTask, interval_of
+from airflow_parallel_apply.task import SKIPPED_KEY, PipelineTask, interval_of
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.admin.watch import Look
@@ -65,7 +65,7 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
                 return self._go_on(context, str(event["message"]))
             case "early":
                 return self.guarded(context, self._refuse_clock)
-        raise AirflowSkipException(f"no changes at the source within {self.wait}")
+        raise self._skip(context, f"no changes at the source within {self.wait}")
 
     def _go_on(self, context: Context, trouble: str) -> str | None:
         """After a trigger that could not look, which need not be so where tasks run."""
@@ -93,13 +93,17 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
             self.log.info("there is something to do: %s", look.reason)
             return look.reason
         if interval is not None:
-            raise AirflowSkipException(f"nothing of {interval} is left to apply")
+            raise self._skip(context, f"nothing of {interval} is left to apply")
         if self.wait <= timedelta(0):
-            raise AirflowSkipException("no changes at the source")
+            raise self._skip(context, "no changes at the source")
         until = pendulum.now("UTC") + self.wait if deadline is None else datetime.fromisoformat(deadline)
         if until <= pendulum.now("UTC"):
-            raise AirflowSkipException(f"no changes at the source within {self.wait}")
+            raise self._skip(context, f"no changes at the source within {self.wait}")
         return self._wait(look, until)
+
+    def _skip(self, context: Context, reason: str) -> AirflowSkipException:
+        context["ti"].xcom_push(SKIPPED_KEY, reason)
+        return AirflowSkipException(reason)
 
     def _look(self, interval: Interval | None) -> Look:
         from airflow_parallel_apply.pipeline.admin.watch import look_for_changes

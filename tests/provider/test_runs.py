@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.standard.operators.python import BranchPythonOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
 from airflow_parallel_apply.pipeline.errors import FatalError, LeaseBusy, TargetError
 from airflow_parallel_apply.task import RunIdentity
+from airflow_parallel_apply.task_group import ParallelApply
 from tests.provider.conftest import REPOSITORY
 from tests.provider.fakes import FakePipeline
 from tests.support.variants import GATED, gated
@@ -183,6 +185,41 @@ def test_a_close_whose_open_was_cleared_with_it_says_what_to_clear(dag: DAG) -> 
     close = dag.get_task("close")
     with pytest.raises(FatalError, match="its state is running Hint: Clear open with everything downstream"):
         close._judge_upstream({"ti": Asked()})
+
+
+class Cleared:
+    """A run whose `close` is cleared alone: the tasks in `skipped` were skipped, the others failed."""
+
+    dag_id = run_id = "cleared"
+
+    def __init__(self, skipped: list[str], said: str | None = None) -> None:
+        self.skipped = skipped
+        self.said = said
+
+    def get_task_states(self, *, task_ids: list[str], **_: Any) -> dict[str, dict[str, str]]:
+        return {self.run_id: {name: "skipped" if name in self.skipped else "failed" for name in task_ids}}
+
+    def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> str | None:
+        return self.said if (task_ids, key) == ("changes_available", "skipped") else None
+
+
+@pytest.mark.parametrize("skipped", [TASKS[1:5], TASKS[2:5], TASKS[:5]])
+def test_a_close_that_is_cleared_alone_in_a_run_that_was_ended_from_outside_is_red(
+    dag: DAG, skipped: list[str]
+) -> None:
+    """Marked as failed while the sensor, or capture, was at work, or before anything was."""
+    with pytest.raises(FatalError, match=r"ended before open began, and nothing was applied.*Hint: Clear the whole"):
+        dag.get_task("close")._judge_upstream({"ti": Cleared(skipped)})
+
+
+def test_a_close_behind_a_skip_that_was_meant_is_skipped_with_its_reason(dag: DAG) -> None:
+    with pytest.raises(AirflowSkipException, match="was skipped: no changes at the source"):
+        dag.get_task("close")._judge_upstream({"ti": Cleared(TASKS[:5], said="no changes at the source")})
+    with DAG("branched", schedule=None) as branched:
+        BranchPythonOperator(task_id="choose", python_callable=lambda: "other") >> ParallelApply("orders")
+    close = branched.get_task("orders.close")
+    with pytest.raises(AirflowSkipException, match=r"was skipped: orders\.changes_available was"):
+        close._judge_upstream({"ti": Cleared([f"orders.{name}" for name in TASKS])})
 
 
 def close_error(done: Any) -> str:

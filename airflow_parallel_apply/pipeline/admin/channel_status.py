@@ -9,7 +9,13 @@ from enum import StrEnum
 
 import pendulum
 
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, MergePoint, Phase, UnitFailure
+from airflow_parallel_apply.pipeline.coordinate.state import (
+    CoordinatorState,
+    MergePoint,
+    Phase,
+    StopReason,
+    UnitFailure,
+)
 from airflow_parallel_apply.pipeline.coordinate.tasks import GROUP_PARTS, PARKED, Kind, OrderedWork, is_ordered
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.position import Position
@@ -64,9 +70,12 @@ class Seen:
 
 
 def phase_of(seen: Seen, clean_stop_seqno: int | None) -> str:
-    """The generation's phase, or what its absence from the queue means."""
+    """The generation's phase, or what its absence from the queue means. A run that stops at its own end, and not since
+    somebody asked, is told as running until then.
+    """
     if seen.state is not None:
-        return seen.state.phase
+        at_its_end = seen.state.phase is Phase.STOPPING and seen.state.stop_reason is StopReason.END
+        return Phase.RUNNING if at_its_end else seen.state.phase
     if not seen.is_known:
         return "unknown"
     return "stopped" if clean_stop_seqno is not None else "idle"

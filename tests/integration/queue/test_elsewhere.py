@@ -122,7 +122,7 @@ def test_a_run_stops_in_its_middle_and_status_tells_what_each_channel_does(rig: 
     rig = replace(rig, queue=elsewhere)
     run = opened(rig, "first")
     before = look(rig, elsewhere)
-    assert (before.phase, {channel.state for channel in before.channels}) == ("stopping", {ChannelState.WAITING})
+    assert (before.phase, {channel.state for channel in before.channels}) == ("running", {ChannelState.WAITING})
     assert request_stop("p", rig.target, queue=elsewhere).stop_seqno is not None
     rig.apply(run)
     rig.close(run)
@@ -259,7 +259,7 @@ def test_the_commands_take_the_queue_and_show_no_token(
     }
     run = opened(replace(rig, queue=QueueEndpoint(conn_id="queue", dsn=environment["PARALLEL_APPLY_QUEUE"])), "run")
     status, told = command("status", "--pipeline", "p", "--json", environment=environment)
-    assert (status, json.loads(told)["phase"]) == (0, "stopping")
+    assert (status, json.loads(told)["phase"]) == (0, "running")
     assert command("stop", "--pipeline", "p", environment=environment)[0] == 0
     wrong = {**environment, "PARALLEL_APPLY_QUEUE": f"grpc://:{token}x@{address}"}
     for arguments in (("stop", "--pipeline", "p"), ("drop", "--pipeline", "p", "--yes", "--force")):

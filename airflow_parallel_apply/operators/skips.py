@@ -1,0 +1,43 @@
+"""Tells why a task was skipped: since a sensor found nothing to do, since somebody's branch left the pipeline out, or
+since the run was ended from outside.
+
+If a run is marked as failed, or `dagrun_timeout` ends it, Airflow skips the tasks that have not begun. In such a run
+nothing was found to be done. A skip passes on along a DAG, so it is judged where it began:
+
+| it began with | the run |
+|---|---|
+| a sensor that said why | had nothing to do |
+| a task behind one that is not a pipeline's, such as a branch, or with one | was to leave the pipeline out |
+| any other task of a pipeline: none of them skips itself | was ended |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import DAG, Context, TaskInstanceState
+
+from airflow_parallel_apply.task import SKIPPED_KEY, PipelineTask
+
+
+def why_skipped(dag: DAG, task_id: str, context: Context) -> str | None:
+    """The reason for a task's skip that is no fault; None if the run was ended from outside."""
+    ti: Any = context["ti"]
+    tasks = [task_id, *sorted(dag.get_task(task_id).get_flat_relative_ids(upstream=True))]
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=tasks, run_ids=[ti.run_id]).get(ti.run_id, {})
+    skipped = {one for one in tasks if states.get(one) == TaskInstanceState.SKIPPED}
+    for first in tasks:
+        upstream = dag.get_task(first).upstream_task_ids
+        if first not in skipped or upstream & skipped:
+            continue
+        if not all(_is_a_pipeline_s(dag, one) for one in (first, *upstream)):
+            return f"{first} was skipped"
+        said = ti.xcom_pull(task_ids=first, key=SKIPPED_KEY, map_indexes=-1)
+        if said is not None:
+            return str(said)
+    return None
+
+
+def _is_a_pipeline_s(dag: DAG, task_id: str) -> bool:
+    task: Any = dag.get_task(task_id)
+    return issubclass(task.operator_class if task.is_mapped else type(task), PipelineTask)
