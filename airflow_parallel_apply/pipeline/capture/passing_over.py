@@ -37,6 +37,7 @@ def copies_of_lost(
     lost: Sequence[PassedOver],
     copied: Sequence[Relation],
     *,
+    undone: Sequence[PassedOver],
     names: Mapping[int, str],
     parts: Mapping[int, Sequence[tuple[int, str, str]]],
     recopy_id: str,
@@ -49,23 +50,20 @@ def copies_of_lost(
 
     What was sent of a table that is gone, up to this copy's `offset`, has no rows to meet at the target. A name that is
     another table's now keeps the former copy's offset, since the other one's changes are wanted.
+
+    `undone`: see `TablesThen`. Nothing is passed over under these names from now on.
     """
     of_this = {relation.oid for relation in copied}
     followed = {*names, *(oid for found in parts.values() for oid, _, _ in found)}
     in_use = {*names.values()}
-    return tuple(
-        (
-            one.oid,
-            Recopied(
-                schema=one.schema,
-                table=one.table,
-                recopy_id=recopy_id,
-                offset=one.below_offset if f"{one.schema}.{one.table}" in in_use else offset,
-                rows=0,
-            ),
-        )
+    below = {
+        one: one.below_offset if f"{one.schema}.{one.table}" in in_use else offset
         for one in lost
         if one.oid is not None and (one.oid in of_this or one.oid not in followed)
+    } | dict.fromkeys(undone, 0)
+    return tuple(
+        (one.oid, Recopied(schema=one.schema, table=one.table, recopy_id=recopy_id, offset=offset, rows=0))
+        for one, offset in below.items()
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.writing import open_writer
 from tests.integration.source.conftest import Scene
@@ -120,8 +120,9 @@ def rig(begun: Rig) -> Rig:
     return begun
 
 
-def recopy(rig: Rig, table: str = "t") -> None:
-    recopy_tables(rig.config, rig.source, rig.target, [("public", table)], report=lambda _: None)
+def recopy(rig: Rig, *tables: str) -> None:
+    names = [("public", table) for table in tables or ("t",)]
+    recopy_tables(rig.config, rig.source, rig.target, names, report=lambda _: None)
 
 
 def test_a_source_that_went_back_into_the_first_run_does_not_begin_anew(begun: Rig) -> None:
@@ -272,6 +273,49 @@ def test_rows_that_were_copied_before_a_run_and_lost_are_missed_and_copied_anew(
     recopy(rig)
     rig.write("INSERT INTO t VALUES (5, 'e')")
     rig.run()
+    assert rig.comparison().equal
+
+
+@pytest.mark.parametrize("wal", variants([*WAL_SINCE], seldom=["more"]))
+def test_a_table_that_is_no_partition_any_more_by_a_lost_copy_is_copied_anew_too(
+    server: PostgresServer, rig: Rig, tmp_path: Path, wal: str
+) -> None:
+    rig.both("CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    rig.both("CREATE TABLE alone (id int PRIMARY KEY)")
+    execute(rig.target_dsn, "CREATE TABLE parted_any PARTITION OF parted DEFAULT")
+    rig.run()
+    kept = keep(server, tmp_path)
+    rig.write("ALTER TABLE parted ATTACH PARTITION alone FOR VALUES FROM (0) TO (9)")
+    rig.write("CREATE TABLE again PARTITION OF parted DEFAULT", "INSERT INTO parted VALUES (1), (10)")
+    recopy(rig, "parted")
+    bring_back(server, kept)
+    rig.write("INSERT INTO alone VALUES (3)", *WAL_SINCE[wal])
+    with pytest.raises(SourceError, match=r"recopy .*--table public\.parted"):
+        rig.run()
+    with pytest.raises(ConfigurationError, match=r"recopy .*--table public\.parted --table public\.alone"):
+        recopy(rig, "parted")
+    recopy(rig, "parted", "alone")
+    rig.both("CREATE TABLE again (id int PRIMARY KEY)")
+    rig.run()
+    rig.write("INSERT INTO alone VALUES (4)", "INSERT INTO again VALUES (5)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_table_that_a_restored_source_lost_with_its_copy_can_be_named(
+    server: PostgresServer, rig: Rig, tmp_path: Path
+) -> None:
+    kept = keep(server, tmp_path)
+    rig.both("CREATE TABLE n (id int PRIMARY KEY)")
+    rig.write("INSERT INTO n VALUES (1)")
+    recopy(rig, "n")
+    bring_back(server, kept)
+    rig.write("INSERT INTO t VALUES (3, 'c')")
+    with pytest.raises(SourceError, match=r"lost rows that public\.n had at .* recopy .*--table public\.n"):
+        rig.run()
+    recopy(rig, "n")
+    rig.run()
+    execute(rig.target_dsn, "DROP TABLE n")
     assert rig.comparison().equal
 
 

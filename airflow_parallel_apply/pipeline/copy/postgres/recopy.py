@@ -197,14 +197,9 @@ class Recopy:
             empty_tables(connection, self._writing, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)
             counts = self._load(connection, then, tables, as_replica=as_replica)
+            as_copied = partial(Recopied, recopy_id=recopy_id, offset=then.lsn)
             done = tuple(
-                Recopied(
-                    schema=table.relation.schema,
-                    table=table.relation.table,
-                    recopy_id=recopy_id,
-                    offset=then.lsn,
-                    rows=count,
-                )
+                as_copied(schema=table.relation.schema, table=table.relation.table, rows=count)
                 for table, count in zip(tables, counts, strict=True)
             )
             # No run begins from here on, whatever became of the other session, until this transaction has ended.
@@ -214,7 +209,13 @@ class Recopy:
             lost = lost_copies(self._config, self._holding.target)
             further = (
                 *copies_of_lost(
-                    lost, then.relations, names=then.names, parts=then.parts, recopy_id=recopy_id, offset=then.lsn
+                    lost,
+                    then.relations,
+                    undone=then.undone,
+                    names=then.names,
+                    parts=then.parts,
+                    recopy_id=recopy_id,
+                    offset=then.lsn,
                 ),
                 *copies_of_parts(copied, then.parts),
             )

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import WITH
 from airflow_parallel_apply.pipeline.source.postgres.setup.moment import held, new_slot, seen
 from airflow_parallel_apply.pipeline.source.postgres.setup.objects import PipelineObjects, Server
 from airflow_parallel_apply.pipeline.source.postgres.setup.prepare import Preparation
+from airflow_parallel_apply.pipeline.source.postgres.slot.copy_marks import CopyMarks
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import OpenLog, SourceChanged
 
@@ -63,7 +64,8 @@ class TablesThen:
     makes of a log's registration and last definitions the one in which they are as they are then. `mark`: see
     `Slot.mark_copy`. `names`: of all followed tables there, by oid. `parts`: the partitions of all these, as oid,
     schema and name, by the oid of the table. What was sent under a partition's own name, since it was a table of its
-    own or the publication was altered, is in the table's copy too.
+    own or the publication was altered, is in the table's copy too. `undone`: what the log passes
+    over in favour of copies that the source has lost, which counts no more.
     """
 
     lsn: int
@@ -74,6 +76,7 @@ class TablesThen:
     mark: Callable[[str], int]
     names: Mapping[int, str]
     parts: Mapping[int, Sequence[tuple[int, str, str]]]
+    undone: Sequence[PassedOver]
 
 
 class Recopying:
@@ -93,6 +96,7 @@ class Recopying:
         self._config = config
         self._names = tuple(names)
         self._lost = lost
+        self._undone: tuple[PassedOver, ...] = ()
         self._publication = config.stream
         slot = Slot(session, name=self._publication, publication=self._publication)
         self._mine = PipelineObjects(
@@ -117,8 +121,10 @@ class Recopying:
             log = self._require_stream(server)
             # A copy of a source that went back would be there when the right one comes again.
             self._mine.slot.require_resumable(log.state().place)
+            self._undone = CopyMarks(log.state(), self._config).undone(self._mine.slot, log.state())
             tables = self._find()
             self._require_own_names(tables, log.state().relations)
+            self._require_undone(tables)
             if not tables:
                 return ()
             found = errors(table_findings(self._session.catalog(), tables, self._config.tables, server.user))
@@ -173,6 +179,7 @@ class Recopying:
                         mark=self._mine.slot.mark_copy,
                         names=names,
                         parts=self._parts(connection, [*names]),
+                        undone=self._undone,
                     )
 
     def _registered(
@@ -220,7 +227,7 @@ class Recopying:
         """Require that these, which are no tables that can be followed, are names of lost copies, and that what became
         of their tables is copied, too, if it is followed.
         """
-        lost = {f"{one.schema}.{one.table}": one.oid for one in self._lost()}
+        lost = {f"{one.schema}.{one.table}": one.oid for one in (*self._undone, *self._lost())}
         log = self._mine.log()
         logged = {relation.name: relation.oid for relation in log.state().relations} if log is not None else {}
         oids = {name: oid for name in gone if (oid := lost.get(name) or logged.get(name)) is not None}
@@ -238,6 +245,27 @@ class Recopying:
                 f"the source {self._session.place} has no table {listed(missing)} that can be followed",
                 "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
                 "it out with an exclude pattern.",
+            )
+
+    def _require_undone(self, tables: Sequence[SourceTable]) -> None:
+        """Require all that the log has passed over changes of, in favour of a copy which the source lost, as a table or
+        as a partition, and that is a table of its own now.
+        """
+        oids, names = {one.oid for one in self._undone}, {f"{one.schema}.{one.table}" for one in self._undone}
+        found = [
+            table
+            for table in list_tables(self._session.catalog(), self._publication)
+            if table.is_published and (table.oid in oids or table.name in names)
+        ]
+        copied = {table.oid for table in tables}
+        left = [table.name for table in found if table.oid not in copied]
+        if left:
+            named = [table.name for table in tables]
+            raise self._wrong(
+                "the source was restored from an older copy, or replaced by a server that is behind: it lost what "
+                f"tables were copied anew from, and changes of {listed(left)} were passed over in favour of that",
+                f"Copy them together: run `parallel-apply recopy --pipeline {self._config.pipeline} "
+                f"{table_options([*named, *left])}`.",
             )
 
     def _require_own_names(self, tables: Sequence[SourceTable], relations: Sequence[Relation]) -> None:

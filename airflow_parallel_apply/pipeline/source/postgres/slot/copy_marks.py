@@ -6,6 +6,9 @@ copy is named in the WAL behind its moment, and no read comes past that place wi
 
     WAL    ── what the log has ──── the copy's moment ──── message that names it ──── …
     read                      └──────────────── has to bring the message ─────────────▶
+
+Once its tables are copied again, nothing is passed over in favour of such a copy: the names and oids of the time that
+the source lost may be other tables' by now.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogState, PassedOver
 from airflow_parallel_apply.pipeline.model.finding import listed, table_options
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
-from airflow_parallel_apply.pipeline.source.postgres.slot.slot import COPIED_PREFIX
+from airflow_parallel_apply.pipeline.source.postgres.slot.slot import COPIED_PREFIX, Slot
 from airflow_parallel_apply.pipeline.source.postgres.wire.cells import Wire
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_message
 
@@ -35,6 +38,15 @@ class CopyMarks:
         self._config = config
         known = max((log.place.release_offset, *log.released))
         self._missing = [one for one in log.passed_over if one.marked_offset > known]
+
+    def undone(self, slot: Slot, log: LogState) -> tuple[PassedOver, ...]:
+        """All that the log passes over in favour of copies that the source has lost. Looks at what the slot sends, and
+        advances nothing. Errors: `Unavailable` while somebody reads the slot; the drivers'.
+        """
+        ids = {one.recopy_id for one in self._missing}
+        if ids:
+            ids -= slot.named_copies(max(one.marked_offset for one in self._missing))
+        return tuple(one for one in log.passed_over if one.recopy_id in ids)
 
     def see(self, messages: pa.BinaryArray) -> None:
         """The next messages of the read."""

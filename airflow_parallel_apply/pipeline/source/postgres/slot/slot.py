@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DDL
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot.resume import require_same, went_back
+from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_message
 
 PLUGIN: Final = "pgoutput"
 MARK_PREFIX: Final = "parallel_apply.mark"
@@ -157,6 +158,28 @@ class Slot:
 
     def peek(self, until_lsn: int, max_changes: int, *, batch_bytes: int) -> Generator[pa.BinaryArray, None, None]:
         """Whole transactions: all that commit below `until_lsn`, or fewer once their messages reach `max_changes`."""
+        self._require_free()
+        query = sql.SQL(statement("peek")).format(
+            slot=sql.Literal(self.name),
+            until=sql.Literal(lsn_text(until_lsn)),
+            count=sql.Literal(min(max_changes, _MOST_CHANGES)),
+            publication=sql.Literal(self._publication),
+        )
+        yield from self._session.stream(query.as_string(self._session.catalog()), batch_bytes=batch_bytes)
+
+    def named_copies(self, until_lsn: int) -> frozenset[str]:
+        """The ids of copies that messages of `mark_copy` name which end at or below an LSN."""
+        self._require_free()
+        query = sql.SQL(statement("named_copies")).format(
+            slot=sql.Literal(self.name),
+            until=sql.Literal(lsn_text(until_lsn)),
+            publication=sql.Literal(self._publication),
+            prefix=sql.Literal(COPIED_PREFIX.encode() + b"\0"),
+        )
+        messages = self._session.catalog().execute(query).fetchall()
+        return frozenset(parse_message(message).content.decode() for (message,) in messages)
+
+    def _require_free(self) -> None:
         state = self.state()
         if state is not None and state.active_pid is not None:
             raise Unavailable(
@@ -165,13 +188,6 @@ class Slot:
                 hint="Another capture reads it, or one that died a moment ago: it comes free by itself, or by "
                 f"SELECT pg_terminate_backend({state.active_pid}).",
             )
-        query = sql.SQL(statement("peek")).format(
-            slot=sql.Literal(self.name),
-            until=sql.Literal(lsn_text(until_lsn)),
-            count=sql.Literal(min(max_changes, _MOST_CHANGES)),
-            publication=sql.Literal(self._publication),
-        )
-        yield from self._session.stream(query.as_string(self._session.catalog()), batch_bytes=batch_bytes)
 
     def has_changes(self, log: LogPlace) -> bool:
         """True if a followed change waits behind what the log has. Looks at one transaction; if that is not ours, at
