@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.apply.groups import GroupCommits
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
 from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import Kind, OrderedWork, SerialWork
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, TargetError
@@ -33,6 +34,7 @@ from airflow_parallel_apply.queue.model import Task
 
 _logger = logging.getLogger(__name__)
 
+_AS_THIS_ONE: Final = "Use ddl=skip and the same until again."
 _EPOCHS_AT_ONCE: Final = 256
 
 
@@ -194,6 +196,8 @@ class Barriers:
         """Mark it in the queue, at the least seqno that is not applied."""
         seqno = low_watermark(self._context.retrying(self._context.target.positions)) + 1
         error.at(pipeline=self._context.config.pipeline, seqno=seqno)
+        if self._context.config.ddl is DdlPolicy.SKIP:
+            error.hint = " ".join(filter(None, (error.hint, _AS_THIS_ONE)))
         failure = UnitFailure(seqno=seqno, channel=None, message=error.telling(self._context.config.error_values))
         _logger.error("%s", failure.message)
 

@@ -7,7 +7,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
-from tests.support.rig import Rig
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import variants
 
 _UNSENT = {
@@ -59,7 +59,7 @@ _UNSENT = {
 }
 
 _RENAMED = {
-    "a type": ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", "ALTER TYPE mood RENAME TO feeling"),
+    "a type": ("ALTER TYPE mood RENAME VALUE 'sad' TO E'blue'", "ALTER TYPE mood RENAME TO feeling"),
     "a composite type": ("ALTER TYPE pair ADD ATTRIBUTE c integer", "ALTER TYPE pair RENAME TO couple"),
     "a new type": (
         "CREATE TYPE young AS ENUM ('sad'); ALTER TABLE t ADD z young",
@@ -132,3 +132,19 @@ def test_a_run_that_passes_over_what_was_sent_says_of_which_tables_it_passes_ove
     rig.transaction(sent, ddl(sent), *unsent, "INSERT INTO t (id) VALUES (90)")
     with pytest.raises(FatalError, match=r"until=\S+\. Such a run takes all .* of public\.t as done, be it sent"):
         rig.having(ddl=DdlPolicy.REFUSE).run()
+
+
+def test_what_a_skipping_run_still_lacks_is_done_before_the_same_run_again(rig: Rig) -> None:
+    sent, unsent = "ALTER TABLE other ADD n integer", "ALTER TABLE t ADD n integer"
+    rig.transaction(sent, ddl(sent), unsent, "INSERT INTO t (id, n) VALUES (90, 1)")
+    with pytest.raises(FatalError, match="ddl=skip") as refused:
+        rig.having(ddl=DdlPolicy.REFUSE).run()
+    execute(rig.target_dsn, sent)
+    again = "Use ddl=skip and the same until again"
+    with pytest.raises(FatalError, match=rf"the column n of public\.t was added .* run again: .*{again}"):
+        skip_as_the_hint_says(rig, refused.value)
+    execute(rig.target_dsn, unsent)
+    skip_as_the_hint_says(rig, refused.value)
+    rig.having(ddl=DdlPolicy.REFUSE).run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison

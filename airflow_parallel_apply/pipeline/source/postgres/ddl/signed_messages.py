@@ -39,6 +39,8 @@ CASE
 END
 """
 """A type's name for `SignedMessage.mentions`, if it cannot have had another one since a horizon."""
+_ESCAPES: Final = re.compile(r"(?<!\w)e(?=')", re.IGNORECASE)
+"""The letter before a string with escapes."""
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
 
@@ -81,7 +83,8 @@ class SignedMessage:
         return self._has(r"execute(?!\s+(function|procedure|on)\b)")
 
     def _has(self, words: str) -> bool:
-        return re.search(rf"(?<!\w)({words})(?!\w)", self.ddl.translate(_QUOTES), re.IGNORECASE) is not None
+        text = _ESCAPES.sub("", self.ddl).translate(_QUOTES)
+        return re.search(rf"(?<!\w)({words})(?!\w)", text, re.IGNORECASE) is not None
 
 
 def signed_messages(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[SignedMessage, ...]:
