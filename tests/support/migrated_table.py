@@ -45,10 +45,10 @@ def begin(rig: Rig, *tables: str) -> None:
     rig.run()
 
 
-def recopied(rig: Rig, *at_target: str) -> Rig:
+def recopied(rig: Rig, *at_target: str, table: str = "t") -> Rig:
     """Do what the hint says."""
     execute(rig.target_dsn, *at_target)
-    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", table)], report=lambda progress: None)
     return rig
 
 

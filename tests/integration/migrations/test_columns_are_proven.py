@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Start
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PARTED, PLAIN, ROWS, assert_equal, begin, either_kind, recopied
@@ -228,6 +228,31 @@ def test_a_name_that_passes_on_between_two_captures_stops_the_run(
         rig.run()
     recopied(rig, "ALTER TABLE t DROP b", "ALTER TABLE t ADD c integer")
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")
+    rig.run()
+    assert_equal(rig)
+
+
+def test_another_table_under_the_former_name_does_not_tell_what_older_rows_hold(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1), (2)")
+    rig.run()
+    rig.write(
+        "ALTER TABLE t ADD c varchar(10) DEFAULT 'x'",
+        "INSERT INTO t (id) VALUES (100)",
+        "ALTER TABLE t ALTER c TYPE varchar(20)",
+        "ALTER TABLE t RENAME TO t_old",
+        "CREATE TABLE t (id integer PRIMARY KEY, c varchar(20))",
+    )
+    with pytest.raises(FatalError, match=r"c of public\.t was added .*the log does not tell what older rows hold"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ADD c varchar(10)")
+    # The name is another table's by now: what had it is copied.
+    with pytest.raises(ConfigurationError, match=r"copy what had the names: --table public\.t_old"):
+        recopied(rig)
+    execute(rig.target_dsn, "ALTER TABLE t RENAME TO t_old", "CREATE TABLE t (id integer PRIMARY KEY, c varchar(20))")
+    recopied(rig, table="t_old")
+    rig.write("INSERT INTO t VALUES (1, 'y')")
     rig.run()
     assert_equal(rig)
 

@@ -266,23 +266,27 @@ class Recopy:
         """
         log = open_reader(self._config.log_url)
         copied = {relation.oid: (relation.schema, relation.table) for relation in relations}
-        renaming = [
-            relation.relation_id
+        renaming = {
+            relation.relation_id: relation.oid
             for relation in log.state().relations
             if relation.renaming is not None and relation.oid not in copied
             if any(old in copied.values() for old, _ in relation.renaming.pairs)
-        ]
+        }
         applied_seqno = low_watermark(self._holding.target.positions())
         last_seqno = log.state().last_seqno
         transactions = log.transactions(applied_seqno, last_seqno)
         marks = zip(*(transactions.column(name).to_pylist() for name in ("seqno", "marks")), strict=True)
         marked = pa.array([seqno for seqno, found in marks if Mark.RELATION in (found or ())], pa.int64())
         for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]) if renaming else ():
-            is_renamed = pc.is_in(batch.column("relation_id"), pa.array(renaming, pa.int32()))
-            if pc.any(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), marked))).as_py():
+            is_renamed = pc.is_in(batch.column("relation_id"), pa.array([*renaming], pa.int32()))
+            found = batch.filter(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), marked)))
+            if found.num_rows:
+                now = {relation.oid: relation.name for relation in log.state().relations}
+                had = sorted({now[renaming[one]] for one in found.column("relation_id").to_pylist()})
                 raise self._wrong(
                     "the log has renames of these tables' names that the target has not followed yet",
-                    "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them.",
+                    "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them. "
+                    f"If it stops before that, copy what had the names: {table_options(had)}.",
                 )
 
     def _load(

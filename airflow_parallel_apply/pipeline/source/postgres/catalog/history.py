@@ -16,13 +16,12 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.numbering import Moment, settle
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import takes_rewrite
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape, look
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
 NULL: Final = "NULL"
-_LONGEST_LOOK: Final = "60s"
-"""How long it may take to look whether any row has a value."""
 
 
 def settle_numbers(
@@ -161,7 +160,7 @@ def with_fills(
             return kept[number, type_name]
         if living.type_name == type_name and number in proven:
             return proven[number]
-        return NULL if is_kept and _has_no_value(connection, relation, shape, living.name) else None
+        return NULL if is_kept and _has_no_value(connection, shape, living.name) else None
 
     return replace(
         relation,
@@ -178,17 +177,11 @@ def _numbers(known: Relation | None) -> tuple[int, ...]:
     return found if known is not None and len(found) == len(known.columns) else ()
 
 
-def _has_no_value(connection: psycopg.Connection[Any], relation: Relation, shape: Shape, column: str) -> bool:
+def _has_no_value(connection: psycopg.Connection[Any], shape: Shape, column: str) -> bool:
     """True if no row of the table has a value in a column; False if that cannot be seen."""
-    query = sql.SQL("SELECT EXISTS (SELECT FROM {}{} WHERE {} IS NOT NULL)").format(
-        sql.SQL("" if shape.is_partitioned else "ONLY "),
-        sql.Identifier(relation.schema, relation.table),
-        sql.Identifier(column),
+    question = sql.SQL(
+        "SELECT NOT EXISTS (SELECT FROM {table} WHERE {column} IS NOT NULL)"
+        if shape.is_partitioned
+        else "SELECT NOT EXISTS (SELECT FROM ONLY {table} WHERE {column} IS NOT NULL)"
     )
-    try:
-        with connection.transaction():
-            connection.execute(sql.SQL("SET LOCAL statement_timeout = {0}").format(sql.Literal(_LONGEST_LOOK)))
-            found = connection.execute(query).fetchone()
-    except (psycopg.errors.QueryCanceled, psycopg.ProgrammingError):
-        return False
-    return found is not None and not found[0]
+    return asked(connection, shape.oid, question, column=sql.Identifier(column)) or False

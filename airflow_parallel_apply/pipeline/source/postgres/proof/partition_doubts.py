@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import unborn
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import PARTITIONED, Partition, RegisteredTable
@@ -137,13 +138,8 @@ def _unwatched(before: RegisteredTable, after: RegisteredTable) -> bool:
 
 
 def _has_rows(connection: psycopg.Connection[Any], part: Partition) -> bool:
-    """True, too, where the role may not look."""
-    query = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(part.schema, part.table))
-    try:
-        found = connection.execute(query).fetchone()
-    except psycopg.errors.InsufficientPrivilege:
-        return True
-    return found is None or bool(found[0])
+    """True, too, where that cannot be seen."""
+    return asked(connection, part.oid, sql.SQL("SELECT EXISTS (SELECT FROM {table})")) is not False
 
 
 def _truncated(

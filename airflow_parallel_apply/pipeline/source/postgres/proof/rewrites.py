@@ -17,11 +17,10 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 
-_LONGEST_LOOK: Final = "60s"
-"""How long it may take to find a row that was not rewritten."""
 _XIDS: Final = 2**32
 _HALF: Final = _XIDS // 2
 
@@ -114,31 +113,20 @@ def has_older_row(
     """
     if horizon is None:
         return False
-    name = connection.execute(
-        "SELECT n.nspname, c.relname FROM pg_catalog.pg_class c "
-        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
-        [part],
-    ).fetchone()
-    if name is None:
-        return False
-    table = sql.Identifier(*name)
     older = sql.SQL(
         "SELECT {or_none} AND NOT EXISTS (SELECT FROM ONLY {table}) OR EXISTS (SELECT FROM ONLY {table} "
         "WHERE xmin::text::bigint < 3 OR ((xmin::text::bigint - {horizon}) & {mask}) >= {half})"
-    ).format(
-        table=table,
+    )
+    found = asked(
+        connection,
+        part,
+        older,
         or_none=sql.Literal(or_none),
         horizon=sql.Literal(horizon % _XIDS),
         mask=sql.Literal(_XIDS - 1),
         half=sql.Literal(_HALF),
     )
-    try:
-        with connection.transaction():
-            connection.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(_LONGEST_LOOK)))
-            found = connection.execute(older).fetchone()
-    except (psycopg.errors.QueryCanceled, psycopg.errors.InsufficientPrivilege):
-        return False
-    return found is not None and bool(found[0])
+    return found or False
 
 
 def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage], tables: Collection[str]) -> bool:
