@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pendulum
 from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks import parameters
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import SKIPPED_KEY, PipelineTask, interval_of
 
@@ -52,6 +53,15 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
             self._wait_for_source(interval)
         return self._look_once(context, interval)
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """A trigger comes to its own end before Airflow ends the deferral, unless no triggerer is there. Airflow would
+        take that for the sensor's end of patience, after which it retries nothing: the task looks itself instead.
+        """
+        error = (next_kwargs or {}).get("error")
+        if next_method == TRIGGER_FAIL_REPR and error == TriggerFailureReason.TRIGGER_TIMEOUT:
+            next_method, next_kwargs = self.resume.__name__, {"event": {"status": "unwatched"}}
+        return super().resume_execution(next_method, next_kwargs, context)
+
     def resume(self, context: Context, event: dict[str, Any]) -> str | None:
         """Go on after a trigger."""
         match event["status"]:
@@ -62,18 +72,23 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
             case "past":
                 return self._look_once(context, self._interval(context))
             case "error":
-                return self._go_on(context, str(event["message"]))
+                return self._go_on(context, ConfigurationError(str(event["message"])))
+            case "unwatched":
+                self.log.warning("no triggerer has looked in time: looking here")
+                return self._go_on(context, Unavailable("no triggerer waits for the source to be past the interval"))
             case "early":
                 return self.guarded(context, self._refuse_clock)
         raise self._skip(context, f"no changes at the source within {self.wait}")
 
-    def _go_on(self, context: Context, trouble: str) -> str | None:
-        """After a trigger that could not look, which need not be so where tasks run."""
+    def _go_on(self, context: Context, trouble: ParallelApplyError) -> str | None:
+        """After a trigger that could not look, which need not be so where tasks run. `trouble`: raised while the source
+        is not past the interval.
+        """
         interval = self._interval(context)
 
         def confirm() -> None:
             if interval is not None and not self._is_past(interval):
-                raise ConfigurationError(trouble)
+                raise trouble
 
         self.guarded(context, confirm)
         return self._look_once(context, interval, deadline=pendulum.now("UTC").isoformat())

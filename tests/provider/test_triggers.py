@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
 import pytest
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.module_loading import import_string
 
 from airflow_parallel_apply.pipeline.admin.watch import Look
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.sensors.changes import ChangesAvailableSensor
 from airflow_parallel_apply.triggers import ChangesTrigger, LeaseTrigger
 from tests.provider.fakes import FakePipeline
 
@@ -137,3 +141,43 @@ def test_a_task_that_was_deferred_by_an_earlier_release_finds_its_trigger() -> N
     from airflow_parallel_apply.triggers.fence import FenceTrigger
 
     assert FenceTrigger is LeaseTrigger
+
+
+class NoTriggerer:
+    """Airflow ended a deferral, since no triggerer had looked in time."""
+
+    def __init__(self, **parameters: Any) -> None:
+        self._sensor = ChangesAvailableSensor(
+            task_id="changes_available",
+            pipeline="orders",
+            log_url="/log",
+            source_conn_id="parallel_apply_source",
+            target_conn_id="parallel_apply_target",
+            **parameters,
+        )
+
+    def resume(self, **interval: Any) -> Any:
+        context: Any = {"ti": SimpleNamespace(xcom_push=lambda key, value: None), **interval}
+        ended = {"error": TriggerFailureReason.TRIGGER_TIMEOUT.value, "traceback": None}
+        return self._sensor.resume_execution(TRIGGER_FAIL_REPR, ended, context)
+
+
+def test_without_a_triggerer_the_task_looks_a_last_time(pipeline: FakePipeline) -> None:
+    assert NoTriggerer().resume() == pipeline.changes
+    pipeline.changes = None
+    with pytest.raises(AirflowSkipException, match="no changes"):
+        NoTriggerer().resume()
+    pipeline.fail["changes_available"] = [Unavailable("the source is restarting")]
+    with pytest.raises(AirflowException, match="is restarting") as raised:
+        NoTriggerer().resume()
+    assert not isinstance(raised.value, AirflowFailException), "a retry may help"
+
+
+def test_without_a_triggerer_the_task_looks_whether_the_source_is_past_the_interval(pipeline: FakePipeline) -> None:
+    end = pendulum.now("UTC").subtract(hours=1)
+    interval = {"data_interval_start": end.subtract(hours=1), "data_interval_end": end}
+    assert NoTriggerer().resume(**interval) == pipeline.changes
+    pipeline.looks_before_past = 1
+    with pytest.raises(AirflowException, match="no triggerer") as raised:
+        NoTriggerer().resume(**interval)
+    assert not isinstance(raised.value, AirflowFailException), "a retry may help"
