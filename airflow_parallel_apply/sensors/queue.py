@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks.queue import MEASURES, QueueCounts, QueueHook
@@ -52,9 +52,15 @@ class _QueueSensor(BaseSensorOperator):
         if not self.deferrable:
             counts: dict[str, int] = super().execute(context)
             return counts
-        found = self._look()
-        if found is None:
-            self._wait()
+        try:
+            found = self._look()
+            if found is None:
+                self._wait()
+        except AirflowFailException as error:
+            # As where it pokes.
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(str(error)) from error
+            raise
         return found.to_json()
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -77,7 +83,7 @@ class _QueueSensor(BaseSensorOperator):
         raise NotImplementedError
 
     def _look(self) -> QueueCounts | None:
-        """The counts, if they are what is waited for. Errors in one line, with retries where these can help."""
+        """The counts, if they are what is waited for and the queue is there. Errors in one line, for good."""
         queues, prefix = _names(self.queues), _names(self.prefix)
         if not queues and not prefix:
             raise AirflowFailException("queues and prefix are both empty: name what to wait for")
@@ -86,7 +92,8 @@ class _QueueSensor(BaseSensorOperator):
         except (ParallelApplyError, QueueMisconfigured) as error:
             raise AirflowFailException(str(error)) from None
         except QueueError as error:
-            raise AirflowException(str(error)) from None
+            self.log.warning("the queue cannot be asked now: %s", error)
+            return None
         return counts if self._is_met(counts) else None
 
     def _wait(self) -> NoReturn:

@@ -13,7 +13,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
 from airflow.sdk.module_loading import import_string
 
 from airflow_parallel_apply.demo.ports import free_port
@@ -189,11 +189,14 @@ def test_a_token_that_is_refused_ends_the_wait(monkeypatch: pytest.MonkeyPatch, 
     served.stop()
 
 
-def test_a_queue_that_is_away_is_worth_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_OUR_QUEUE", "postgres://nobody@127.0.0.1:1/none")
-    with pytest.raises(AirflowException, match=r"127\.0\.0\.1") as raised:
-        QueueEmptySensor(task_id="s", queue_conn_id=CONN, queues="q").execute({})
-    assert not isinstance(raised.value, AirflowFailException)
+    deferred(QueueEmptySensor(task_id="s", queue_conn_id=CONN, queues="q"))
+    at_once = {"deferrable": False, "timeout": 0, "poke_interval": 0}
+    for soft_fail, ends in ((False, AirflowSensorTimeout), (True, AirflowSkipException)):
+        poking = QueueEmptySensor(task_id="s", queue_conn_id=CONN, queues="q", soft_fail=soft_fail, **at_once)
+        with pytest.raises(ends):
+            poking.execute({})
     with pytest.raises(QueueUnavailable):
         QueueHook(CONN).counts()
 
@@ -212,6 +215,8 @@ def test_a_queue_that_is_away_is_worth_a_retry(monkeypatch: pytest.MonkeyPatch) 
 def test_a_sensor_told_nonsense_fails_for_good(queue: Queue, kind: Any, told: dict[str, Any], named: str) -> None:
     with pytest.raises(AirflowFailException, match=named):
         kind(task_id="s", **{"queue_conn_id": CONN, **told}).execute({})
+    with pytest.raises(AirflowSkipException, match=named):
+        kind(task_id="s", soft_fail=True, **{"queue_conn_id": CONN, **told}).execute({})
 
 
 @pytest.mark.usefixtures("airflow_home")
