@@ -16,7 +16,7 @@ from rich.text import Text
 from airflow_parallel_apply.cli.addresses import database_at, queue_at, router_at, target_at
 from airflow_parallel_apply.cli.app import DATABASE_HELP, LedgerOption, QueueOption, SourceOption, TargetOption, app
 from airflow_parallel_apply.commands import AsJson, Pipeline, TableOptions, console, reporting_errors, spread
-from airflow_parallel_apply.pipeline.errors import RetryableError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, RetryableError
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 if TYPE_CHECKING:
@@ -118,6 +118,13 @@ def compare(
             under_way = UnderWay(spinner.update)
             compared = compare_tables(
                 *ends, tables.patterns(), jobs=jobs, begun=under_way.begun, progress=under_way.compared
+            )
+        if not compared.tables:
+            names = " or ".join(tables.include) + (f", without {', '.join(tables.exclude)}" if tables.exclude else "")
+            raise ConfigurationError(
+                f"there is nothing to compare: no table of the source {ends[0].place} matches {names}",
+                op="compare",
+                hint="Is this the right database? Tables are named as schema.table, with * and ?.",
             )
     if as_json:
         typer.echo(json.dumps(comparison_json(compared)))

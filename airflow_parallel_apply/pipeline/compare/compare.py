@@ -81,8 +81,8 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True if all tables are equal, also if there is none."""
-        return all(table.equal for table in self.tables)
+        """True if there are tables, and all of them are equal."""
+        return bool(self.tables) and all(table.equal for table in self.tables)
 
 
 def compare(

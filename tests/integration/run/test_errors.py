@@ -10,7 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from typer.testing import CliRunner
 
+from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
@@ -25,6 +27,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
 
@@ -281,6 +284,19 @@ def test_a_stop_without_a_run_says_that_there_is_nothing_to_stop(rig: Rig) -> No
     with pytest.raises(FatalError, match=re.escape("nothing to stop")):
         run.request_stop("p", rig.target)
     assert positions(rig) == before
+
+
+def test_a_stop_of_a_run_that_has_failed_says_so_and_waits_for_nothing(rig: Rig) -> None:
+    execute(rig.target_dsn, "ALTER TABLE t ADD CONSTRAINT narrow CHECK (v <> 'b') NOT VALID")
+    rig.capture("failing")
+    plan(rig.config, rig.target)
+    opened = rig.open("failing")
+    rig.apply(opened)
+    refused(rig, TargetError, "has failed", "narrow", step=lambda: run.request_stop("p", rig.target))
+    told = CliRunner().invoke(app, ["stop", "--pipeline", "p", "--target", rig.target_dsn, "--wait", "600"])
+    assert (told.exit_code, "has failed" in told.output) == (1, True), told.output
+    with pytest.raises(TargetError, match="narrow"):
+        rig.close(opened)
 
 
 def test_a_close_for_which_open_has_left_nothing_says_what_leads_on(rig: Rig) -> None:

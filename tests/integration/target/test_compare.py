@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.cli.compare_view import UnderWay
 from airflow_parallel_apply.pipeline.compare import Comparison, TableComparison, compare
 from airflow_parallel_apply.pipeline.compare.postgres.side import _LOOKING
@@ -127,6 +129,18 @@ def test_only_followed_tables_are_compared(sides: tuple[Endpoint, Endpoint]) -> 
     run(sides[0], "CREATE TABLE one (a int); CREATE TABLE two (a int)")
     run(sides[1], "CREATE TABLE two (a int)")
     assert [table.name for table in compared(sides, "public.two").tables] == ["public.two"]
+
+
+def test_a_comparison_of_no_table_is_no_proof_of_anything(sides: tuple[Endpoint, Endpoint]) -> None:
+    for side in sides:
+        run(side, "CREATE TABLE orders (a int)")
+    assert not compared(sides, "public.ordres").equal
+    ends = ["--source", sides[0].url, "--target", sides[1].url]
+    for more in ([], ["--json"]):
+        told = CliRunner().invoke(app, ["compare", *ends, *more, "--include", "public.ordres", "--exclude", "x.*"])
+        assert told.exit_code == 1
+        assert f"no table of the source {sides[0].place} matches public.ordres, without x.*" in told.output
+    assert CliRunner().invoke(app, ["compare", *ends]).exit_code == 0
 
 
 def test_an_unreachable_side_and_a_useless_number_of_jobs_are_errors(sides: tuple[Endpoint, Endpoint]) -> None:
