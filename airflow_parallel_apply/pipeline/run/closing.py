@@ -80,7 +80,9 @@ def close_run(
 
 
 def request_stop(config_pipeline: str, target: Endpoint, *, queue: QueueEndpoint | None = None) -> CoordinatorState:
-    """Put stop markers behind what is fed, in the pipeline's present generation; idempotent."""
+    """Put stop markers behind what is fed, in the pipeline's present generation; idempotent. Errors: `FatalError` where
+    no run is under way, `TargetError` where it has failed.
+    """
     with (
         closing(open_pipeline(target, config_pipeline)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config_pipeline)) as tasks,
@@ -97,7 +99,16 @@ def request_stop(config_pipeline: str, target: Endpoint, *, queue: QueueEndpoint
             raise FatalError("no run is under way: there is nothing to stop", op="stop", pipeline=config_pipeline)
         tasks.require(owned)
         names = tasks.names(owned.generation)
-        return Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
+        state = Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
+    if state.phase is Phase.FAILED:
+        why = "" if state.failure is None else f": {state.failure.message}"
+        raise TargetError(
+            f"the run has failed, and ends red by itself when the other channels have come to the failure{why}",
+            op="stop",
+            pipeline=config_pipeline,
+            hint="There is nothing to stop. Mend the failure; then clear open with everything downstream.",
+        )
+    return state
 
 
 def _judge(
