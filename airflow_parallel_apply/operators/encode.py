@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.sdk import BaseOperator, Context
@@ -12,7 +12,7 @@ from airflow.sdk.observability import stats
 
 from airflow_parallel_apply.hooks import connections, parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Guarded, lasting_run_id
+from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Guarded, interval_of, lasting_run_id
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -197,9 +197,12 @@ class EncodeOperator(Guarded, BaseOperator):
 
 
 def _task_id(context: Context) -> str:
-    """The task's instance, of this run and of none that gets its id."""
-    task = context["ti"]
-    return f"{lasting_run_id(context)}/{task.task_id}/{task.map_index}"
+    """The task's instance, of this run and of none that gets its id, and of its data interval."""
+    task, interval = context["ti"], interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
+    instance = f"{lasting_run_id(context)}/{task.task_id}/{task.map_index}"
+    if interval is None:
+        return instance
+    return f"{instance}@{interval.start.astimezone(UTC).isoformat()}/{interval.end.astimezone(UTC).isoformat()}"
 
 
 def _words(value: Sequence[str] | str) -> tuple[str, ...]:

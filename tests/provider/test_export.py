@@ -113,6 +113,8 @@ def test_a_run_that_has_the_id_of_a_deleted_one_exports_its_query(
     assert [rows(first), rows(first), rows(second)] == [1, 0, 1]
     interval = {"data_interval_start": first, "data_interval_end": second}
     assert [rows(first, **interval), rows(second, **interval)] == [1, 0]
+    longer = {**interval, "data_interval_end": datetime(2026, 2, 1, tzinfo=UTC)}
+    assert [rows(second, **longer), rows(second, **longer), rows(second, **interval)] == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
