@@ -96,6 +96,8 @@ def channel_status(
         what, waits_for = ChannelState.WAITING, "slower channels"
     if what in (ChannelState.IDLE, ChannelState.WAITING) and _is_staged(seen, channel, position.seqno, planned):
         what, waits_for = ChannelState.WAITING, "the commit of what is staged"
+    if what is ChannelState.AT_BARRIER and all(map(_is_at_barrier, seen.heads)):
+        waits_for = "the transaction that runs alone"
     if not seen.is_known:
         what, waits_for = ChannelState.UNKNOWN, ""
     return ChannelStatus(
@@ -107,6 +109,10 @@ def channel_status(
         state=what,
         waits_for=waits_for,
     )
+
+
+def _is_at_barrier(head: Task | None) -> bool:
+    return head is not None and not head.err and head.at >= PARKED and head.value["kind"] == Kind.BARRIER
 
 
 def _is_staged(seen: Seen, channel: int, seqno: int, planned: int) -> bool:
@@ -147,11 +153,10 @@ def _doing(
         return ChannelState.IDLE, "more changes" if state is not None else "a run"
     if head.err:
         return ChannelState.FAILED, "a person: " + head.err
-    if head.at >= PARKED:
-        if head.value["kind"] == Kind.BARRIER:
-            return ChannelState.AT_BARRIER, "the other channels"
-        if state is not None and state.merging is not None:
-            return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
+    if _is_at_barrier(head):
+        return ChannelState.AT_BARRIER, "the other channels"
+    if head.at >= PARKED and state is not None and state.merging is not None:
+        return ChannelState.AT_MERGE_POINT, f"a merge point: {_conflict(state.merging)}"
     if head.at > pendulum.now("UTC"):
         is_staging = head.value["kind"] in GROUP_PARTS
         return (ChannelState.STAGING if is_staging else ChannelState.APPLYING), ""
