@@ -1,8 +1,9 @@
 """The runs before one that met a gap, as Airflow knows them: whether they are still to come, and which has to run
 first.
 
-A gap ahead of a run's interval is closed by the runs of the intervals before it. To see which of these Airflow has yet
-to run, the search goes back run by run, interval by interval, to the first transaction that is not applied:
+A gap ahead of a run's interval is closed by the runs of the intervals that hold it. To see which of these Airflow has
+yet to run, the search goes back run by run, interval by interval, from the last transaction that is not applied to the
+first. Runs behind that last one have no part in the gap, and nor have intervals there for which there is no run.
 
 | the runs that cover the gap | this run |
 |---|---|
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from airflow.sdk import Context, DagRunState
 
-from airflow_parallel_apply.operators.intervals import interval_before, leaves_no_holes
+from airflow_parallel_apply.operators.intervals import TICK, interval_before, leaves_no_holes
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval, moment
 from airflow_parallel_apply.task import interval_of
@@ -37,7 +38,7 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
     dag_run, timetable = context["dag_run"], context["dag"].timetable
     if interval is None or dag_run.logical_date is None:
         raise gap
-    covered_from, logical_date, waits = interval.start, dag_run.logical_date, False
+    covered_from, logical_date, waits = min(interval.start, gap.until + TICK), dag_run.logical_date, False
     for _ in range(_MOST_RUNS):
         if covered_from <= gap.since:
             break
@@ -46,7 +47,7 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
             raise _refusal(gap, dag_run, interval, timetable)
         logical_date = earlier.logical_date
         theirs = interval_of(earlier.data_interval_start, earlier.data_interval_end)
-        if theirs is None:
+        if theirs is None or theirs.start >= covered_from:
             continue
         is_to_come = earlier.state in _TO_COME
         if logical_date != theirs.start and (not is_to_come or theirs.end < covered_from):

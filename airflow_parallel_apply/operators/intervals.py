@@ -13,7 +13,7 @@ from croniter import croniter  # type: ignore[import-untyped]
 
 from airflow_parallel_apply.pipeline.model.interval import Interval
 
-_TICK = timedelta(microseconds=1)
+TICK = timedelta(microseconds=1)
 _Zone = pendulum.Timezone | pendulum.FixedTimezone
 _WithoutHoles = CronDataIntervalTimetable | DeltaDataIntervalTimetable
 
@@ -27,10 +27,10 @@ def leaves_no_holes(timetable: object) -> TypeGuard[_WithoutHoles]:
 
 def interval_before(interval: Interval, timetable: _WithoutHoles, *, holding: datetime | None = None) -> Interval:
     """The one directly before an interval, or the one before it that holds a time."""
-    time = interval.start - _TICK if holding is None else holding
+    time = interval.start - TICK if holding is None else holding
     match timetable:
         case CronDataIntervalTimetable(expression=expression, timezone=timezone):
-            start = _beside(time + _TICK, expression, timezone, "get_prev")
+            start = _beside(time + TICK, expression, timezone, "get_prev")
             return Interval(start=start, end=_beside(start, expression, timezone, "get_next"))
         case DeltaDataIntervalTimetable(delta=delta) if not isinstance(delta, timedelta):
             end = interval.start

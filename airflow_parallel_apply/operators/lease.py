@@ -107,5 +107,6 @@ class LeaseTask(PipelineTask):
             f"another run still owns the pipeline after {self.lease_timeout}: {event['owner']}",
             op="lease",
             pipeline=self.pipeline,
-            hint="Let it end, stop it (parallel-apply stop), or clear this task later.",
+            hint="Let it end (unpause its DAG if that is paused), stop it (parallel-apply stop), or clear this task "
+            "later.",
         )

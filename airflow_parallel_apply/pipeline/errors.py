@@ -171,13 +171,14 @@ class FatalError(ParallelApplyError):
 class GapAhead(FatalError):
     """Transactions that nobody has applied lie before a run's interval: they are another interval's to apply.
 
-    `since` is the commit time of the first of them, `last_seqno` the last one that is captured, `generation` that of
-    the pipeline as it was seen.
+    `since` is the commit time of the first of them, `until` that of the last one that is captured, `last_seqno` its
+    number, `generation` that of the pipeline as it was seen.
     """
 
-    def __init__(self, message: str, *, since: datetime, last_seqno: int, generation: int) -> None:
+    def __init__(self, message: str, *, since: datetime, until: datetime, last_seqno: int, generation: int) -> None:
         super().__init__(message, op="open", hint="Run the intervals before it first.")
         self.since = since
+        self.until = until
         self.last_seqno = last_seqno
         self.generation = generation
 

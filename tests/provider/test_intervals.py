@@ -125,8 +125,9 @@ def hourly(number: int, state: str) -> Run:
     return Run(interval.start, state, interval.start, interval.end, run_id=f"r{number}")
 
 
-def gap(since: datetime) -> GapAhead:
-    return GapAhead("the run's interval begins later", since=since, last_seqno=41, generation=3)
+def gap(since: datetime, until: datetime = EIGHT + 100 * HOUR) -> GapAhead:
+    """Up to the run's interval unless told."""
+    return GapAhead("the run's interval begins later", since=since, until=until, last_seqno=41, generation=3)
 
 
 def judge(
@@ -135,9 +136,10 @@ def judge(
     since: datetime,
     *,
     number: int = 5,
+    until: datetime = EIGHT + 100 * HOUR,
     timetable: object = DeltaDataIntervalTimetable(HOUR),
 ) -> None:
-    """Judge an hour's run with these runs before it; the first missing transaction was committed `since`."""
+    """Judge an hour's run with these runs before it; what is missing was committed from `since` to `until`."""
     own = hourly(number, "running")
 
     def previous(dag_id: str, logical_date: datetime) -> Run | None:
@@ -155,7 +157,7 @@ def judge(
         "data_interval_start": own.data_interval_start,
         "data_interval_end": own.data_interval_end,
     }
-    wait_or_refuse(context, gap(since))
+    wait_or_refuse(context, gap(since, until))
 
 
 INSIDE_TWO = hour(2).start + timedelta(minutes=20)
@@ -170,6 +172,18 @@ def test_runs_that_are_under_way_go_first(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_runs_wait_to_apply_that_cannot_start_is_applied_by_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     judge(monkeypatch, [hourly(number, "queued") for number in (2, 3, 4)], INSIDE_TWO)
+
+
+@pytest.mark.parametrize("later", [[], [hourly(4, "failed")], [hourly(3, "success"), hourly(4, "queued")]])
+def test_intervals_behind_the_gap_s_last_transaction_need_no_run(
+    monkeypatch: pytest.MonkeyPatch, later: list[Run]
+) -> None:
+    """A backfill of hours long ago, under a schedule that goes on."""
+    with pytest.raises(LeaseBusy):
+        judge(monkeypatch, [hourly(1, "queued"), hourly(2, "running"), *later], hour(1).start, until=INSIDE_TWO)
+    judge(monkeypatch, [hourly(1, "queued"), hourly(2, "queued"), *later], hour(1).start, until=INSIDE_TWO)
+    with pytest.raises(GapAhead, match=r"Run the interval \[2026-03-01T09:00:00"):
+        judge(monkeypatch, [hourly(1, "running"), *later], hour(1).start, until=INSIDE_TWO)
 
 
 @pytest.mark.parametrize(

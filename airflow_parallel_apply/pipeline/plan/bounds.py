@@ -75,6 +75,8 @@ class Gap:
     """As far as the log is captured: behind it there may be more."""
     since: datetime
     """Running maximum of commit times at the first of them: the interval that holds it is the one to run first."""
+    until: datetime
+    """The same at the last of them: intervals behind it have no part in the gap."""
 
 
 def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | None:
@@ -86,7 +88,10 @@ def gap_before(log: LogReader, applied_seqno: int, start: datetime) -> Gap | Non
     end = boundary(log, start)
     if end is not None and end <= first:
         return None
-    return Gap(first_seqno=first, last_seqno=captured if end is None else end - 1, since=_running_maximum(log, first))
+    last = captured if end is None else end - 1
+    return Gap(
+        first_seqno=first, last_seqno=last, since=_running_maximum(log, first), until=_running_maximum(log, last)
+    )
 
 
 def _running_maximum(log: LogReader, seqno: int) -> datetime:

@@ -81,6 +81,7 @@ def refuse_gap(log: LogReader, target: Target, bounds: RunBounds, *, generation:
         f"the run's interval begins at {moment(bounds.from_time)}, and what was committed from {moment(gap.since)} on "
         f"(seqno {gap.first_seqno}) is not applied",
         since=gap.since,
+        until=gap.until,
         last_seqno=gap.last_seqno,
         generation=generation,
     )

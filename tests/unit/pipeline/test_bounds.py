@@ -86,7 +86,7 @@ def test_a_gap_is_what_lies_between_the_applied_and_the_interval(
             assert gap is not None
             assert gap.first_seqno == inside[0] == applied + 1
             assert gap.last_seqno == inside[-1]
-            assert gap.since == at(running[inside[0]])
+            assert (gap.since, gap.until) == (at(running[inside[0]]), at(running[inside[-1]]))
 
 
 def test_intervals_share_out_a_history_without_rest(tmp_path_factory: pytest.TempPathFactory) -> None:
