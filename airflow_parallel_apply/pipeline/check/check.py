@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
+from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
@@ -59,6 +60,7 @@ class Checked:
         }
 
 
+@rare_collection()
 def check_pipeline(
     config: PipelineConfig,
     source: Endpoint,

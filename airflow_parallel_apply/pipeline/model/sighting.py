@@ -8,8 +8,9 @@ begin, and what its own event trigger sent. Only what differs from the sighting 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.model.offset import Offset
 
@@ -46,7 +47,7 @@ class Sighting:
 
     def is_as(self, other: Sighting) -> bool:
         """True if both saw the same."""
-        return replace(self, offset=other.offset) == other
+        return _seen(self) == _seen(other)
 
     def to_json(self) -> list[Any]:
         """The form that manifests carry."""
@@ -82,6 +83,9 @@ class Sighting:
             types=tuple((number, type_name) for number, type_name in types),
             names=tuple((number, name) for number, name in names),
         )
+
+
+_seen: Final = attrgetter(*(field.name for field in fields(Sighting) if field.name != "offset"))
 
 
 def newer(known: Sequence[Sighting], seen: Iterable[Sighting]) -> tuple[Sighting, ...]:

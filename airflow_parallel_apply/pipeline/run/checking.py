@@ -15,12 +15,14 @@ from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
+from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of, require_applicable
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _logger = logging.getLogger(__name__)
 
 
+@rare_collection()
 def check_run(config: PipelineConfig, capture: Capture, target: Target, *, source_place: str) -> None:
     """Both sides, as `open` finds them. Errors: `ConfigurationError`, `TargetError`, with all that are."""
     pipeline = config.pipeline

@@ -36,6 +36,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import refuse
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
+from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.run.bounds import asked_until, freeze, settle
 from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
@@ -96,6 +97,7 @@ def _both(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Iterato
         yield _Ends(source=source, target=target, reading=reading, writing=writing)
 
 
+@rare_collection()
 def _prepare(config: PipelineConfig, ends: _Ends, *, queue: QueueEndpoint | None, copying: Copying | None) -> Prepared:
     tries = 0
     while True:

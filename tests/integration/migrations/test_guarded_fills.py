@@ -9,7 +9,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated, variants
+from tests.support.variants import variants
 
 CHANGE = "ALTER TABLE t ADD COLUMN c integer DEFAULT 5"
 TOUCHES = "CREATE TRIGGER touches BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION touch()"
@@ -47,7 +47,6 @@ def test_the_statement_of_the_hint_keeps_them_from_it(rig: Rig, guard: str) -> N
     assert_equal(rig)
 
 
-@gated
 @pytest.mark.parametrize("ddl", variants([DdlPolicy.APPLY, DdlPolicy.SKIP, DdlPolicy.REFUSE], seldom=[DdlPolicy.APPLY]))
 @pytest.mark.parametrize("guard", variants([TOUCHES, KEEPS, COPIES], seldom=[TOUCHES, COPIES]))
 def test_those_that_would_act_on_a_replica_s_rows_stop_the_run(rig: Rig, guard: str, ddl: DdlPolicy) -> None:

@@ -34,12 +34,16 @@ def copy_findings(
     session: Session, connection: Connection, relations: Sequence[Relation], *, create_tables: bool
 ) -> tuple[Finding, ...]:
     """In the caller's transaction. Errors: psycopg's own."""
+    keeps_keys = not may_be_replica(connection, session)
+    if not create_tables and not keeps_keys:
+        return ()
     role = current_role(connection)
     found = find_tables(connection, relations, schema=session.schema)
     missing = [relation for relation, table in zip(relations, found, strict=True) if table is None]
+    there = [table.oid for table in found if table is not None]
     return (
         *(_schema_findings(session, connection, missing, role) if create_tables else ()),
-        *_key_findings(session, connection, [table.oid for table in found if table is not None], role),
+        *(_key_findings(session, connection, there, role) if keeps_keys else ()),
     )
 
 
@@ -59,8 +63,6 @@ def _schema_findings(
 
 def _key_findings(session: Session, connection: Connection, oids: Sequence[int], role: str) -> Iterator[Finding]:
     """Tables are filled in no order, so foreign keys must not be looked at meanwhile."""
-    if may_be_replica(connection, session):
-        return
     keys = [name for name, *_ in connection.execute(session.sql("tables", "foreign_keys"), {"oids": list(oids)})]
     if keys:
         yield _finding(

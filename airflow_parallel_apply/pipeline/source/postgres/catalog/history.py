@@ -95,7 +95,11 @@ def with_proven(sighting: Sighting, shape: Shape, proven: Mapping[int, str], bef
     fills = {number: (type_name, fill) for number, type_name, fill in kept if number in shape.plain}
     for number, fill in proven.items():
         fills[number] = (shape.columns[number].type_name, fill)
-    return replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items())))
+    return (
+        sighting
+        if not fills
+        else replace(sighting, fills=tuple((number, *fill) for number, fill in sorted(fills.items())))
+    )
 
 
 def proven_fills(

@@ -76,16 +76,18 @@ class Shape:
         """`lsn`: where the WAL ended after the catalog was read, or where a snapshot begins that it was read in.
         `is_told`: the source tells of each later change.
         """
+        columns = sorted(self.columns.items())
+        named = {number for number, column in columns if column.generated in ("", STORED)}
         return Sighting(
             oid=self.oid,
             offset=lsn,
             last_number=self.last_number,
-            absent=tuple(sorted({*range(1, self.last_number + 1)} - self.plain - self.stored)),
-            generated=tuple(sorted(self.stored)),
+            absent=tuple(number for number in range(1, self.last_number + 1) if number not in named),
+            generated=tuple(number for number, column in columns if column.generated == STORED),
             key=self.key,
             rewritten=self.rewritten,
-            types=tuple((number, column.type_name) for number, column in sorted(self.columns.items())),
-            names=tuple((number, column.name) for number, column in sorted(self.columns.items())) if is_told else (),
+            types=tuple((number, column.type_name) for number, column in columns),
+            names=tuple((number, column.name) for number, column in columns) if is_told else (),
         )
 
 

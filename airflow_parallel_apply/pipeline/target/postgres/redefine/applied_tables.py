@@ -153,6 +153,8 @@ def hold_applied(
 
 
 def _with_settled(definitions: Sequence[Relation]) -> Relation:
+    if len(definitions) == 1:
+        return definitions[0]
     columns = [{(column.number, column.name) for column in one.columns} for one in definitions]
     same = set.intersection(*columns)
     last = definitions[-1]
