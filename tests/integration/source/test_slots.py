@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psycopg
@@ -11,10 +12,14 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.model.finding import errors
+from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.setup import first_run
+from airflow_parallel_apply.pipeline.source.postgres.setup.moment import Moment, new_slot
 from tests.integration.source.conftest import Scene
 from tests.support.clusters import CopiedServer
+from tests.support.rig import execute
 
 
 def test_a_dropped_slot_is_refused(scene: Scene) -> None:
@@ -37,6 +42,26 @@ def test_a_connection_to_another_database_of_the_server_is_told_as_such(scene: S
     with pytest.raises(SourceError, match=r"is that of the database .* Does the connection lead to"):
         elsewhere.source().has_changes(scene.state().place)
     elsewhere.close()
+
+
+def test_a_first_run_whose_slot_another_database_gets_meanwhile_is_told_whose_it_is(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    elsewhere = make_conninfo(scene.dsn, dbname="postgres")
+
+    def overtaken(session: Session, name: str) -> AbstractContextManager[Moment]:
+        execute(elsewhere, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+        return new_slot(session, name)
+
+    monkeypatch.setattr(first_run, "new_slot", overtaken)
+    try:
+        with pytest.raises(Unavailable, match=r"slot \S+ was made by somebody else a moment ago.*tried again"):
+            scene.source().prepare()
+        with pytest.raises(ConfigurationError, match=r"is that of a pipeline in the database postgres.*another slot"):
+            scene.source().prepare()
+    finally:
+        execute(elsewhere, f"SELECT pg_drop_replication_slot('{scene.slot}')")
 
 
 def test_a_recreated_slot_is_refused(scene: Scene) -> None:

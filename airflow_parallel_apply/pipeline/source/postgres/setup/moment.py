@@ -67,6 +67,13 @@ def new_slot(session: Session, name: str, *, temporary: bool = False) -> Iterato
             if isinstance(failure, psycopg.errors.LockNotAvailable):
                 what = "a new slot, which waits for the transactions that are open"
                 raise _held_up(session, what, by_all_databases=True) from failure
+            if isinstance(failure, psycopg.errors.DuplicateObject):
+                # As a pipeline of this name in another database of the server, whose first run is under way, too.
+                raise Unavailable(
+                    f"slot {name} was made by somebody else a moment ago",
+                    op="prepare",
+                    hint="It is tried again, and says whose it is.",
+                ) from failure
             raise failure
         high, low = (result.get_value(0, 1) or b"").decode().split("/")
         yield Moment(lsn=int(high, 16) << 32 | int(low, 16), snapshot=(result.get_value(0, 2) or b"").decode())
