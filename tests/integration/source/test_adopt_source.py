@@ -21,6 +21,7 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.capture.adoption import adopt_source, release_source
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.writing import open_writer
@@ -128,7 +129,7 @@ def test_an_upgraded_source_is_adopted_and_goes_on(
     assert not trouble
     new.start()
     rig = at(rig, new)
-    rig.write("INSERT INTO t VALUES (2, 'b')", "UPDATE parted SET v = 'c'")
+    rig.write("VACUUM FULL t", "INSERT INTO t VALUES (2, 'b')", "UPDATE parted SET v = 'c'")
     with pytest.raises(LogError) as refused:
         rig.run()
     assert "adopt-source" in str(refused.value.hint)
@@ -164,6 +165,19 @@ def test_a_server_proves_itself_by_the_transaction_that_the_log_has_last(rig: Ri
     adopted = adopt_source(rig.source, rig.config)
     assert adopted.is_new
     assert open_reader(rig.config.log_url).state().adopted_server == adopted.server
+    goes_on(rig)
+
+
+def test_values_that_were_altered_before_an_upgraded_server_was_adopted_are_in_doubt(rig: Rig) -> None:
+    release_source(rig.source, rig.config)
+    pretend_another_server(rig)
+    rig.write("ALTER TABLE t ALTER v TYPE varchar(9) USING v || '!'", "VACUUM FULL parted_1")
+    adopt_source(rig.source, rig.config)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"public\.t was rewritten while .*recopy \S+ p --table public\.t`"):
+            rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ALTER v TYPE varchar(9)")
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
     goes_on(rig)
 
 

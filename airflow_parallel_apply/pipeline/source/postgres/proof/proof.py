@@ -27,6 +27,8 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 _SHOWN_TABLES: Final = 5
 _COMPARABLE_XIDS: Final = 2**31 - 1
+_BOOTSTRAP_XID: Final = 1
+"""No table's entry in the catalog has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +84,15 @@ def prove(
     if now.publication is None:
         doubts = [Doubt(table=publication, what=f"publication {publication} is gone")]
         return Proof(registration=registration, doubts=tuple(doubts), observed={})
-    # Oids and transaction ids of another server are not compared: whoever adopted it vouches for the time before.
-    is_same_server = now.server == registration.server
-    registration = (
-        registration.seen_from(log.resume)
-        if is_same_server
-        else replace(registration, server=now.server, horizon=0, ahead=None)
-    )
+    registration = registration.seen_from(log.resume)
+    if now.server != registration.server:
+        tables = tuple(_upgraded(table, now.tables.get(table.oid)) for table in registration.tables)
+        registration = replace(registration, server=now.server, tables=tables)
     entering = {table.oid: table for table in registration.tables if _is_entering(table, now)}
     known = {table.oid: table for table in registration.tables if table.oid not in entering}
     horizon = _horizon(registration, now)
     proven: dict[int, RegisteredTable] = {}
-    doubts = [*_publication_doubts(publication, now, known, is_same_server=is_same_server)]
+    doubts = [*_publication_doubts(publication, now, known)]
     unsure = {doubt.table for doubt in doubts}
     once = names_left(log.relations, registration.tables)
     changed: list[tuple[RegisteredTable, RegisteredTable]] = []
@@ -110,7 +109,7 @@ def prove(
         proven[table.oid] = table
         if table.name in unsure:
             continue
-        doubt = _table_doubt(publication, table, found, now, known, is_same_server=is_same_server)
+        doubt = _table_doubt(publication, table, found, now, known)
         if doubt is None and found is not None:
             doubt = _name_doubt(table, found.registered, once)
             if doubt is not None and not _is_followed(found, config):
@@ -120,10 +119,9 @@ def prove(
             doubts.append(doubt)
         elif found is not None:
             proven[table.oid] = found.registered
-            before = table if is_same_server else _linked_as(table, found.registered)
             is_unlogged = any(part.is_unlogged for part in found.registered.partitions)
-            if is_unlogged or _files(before) != _files(found.registered):
-                changed.append((before, found.registered))
+            if is_unlogged or _files(table) != _files(found.registered):
+                changed.append((table, found.registered))
     for table_doubt, table in partition_doubts(
         connection,
         slot,
@@ -133,7 +131,7 @@ def prove(
     ):
         doubts.append(table_doubt)
         proven[table.oid] = table
-    if is_same_server and config.ddl is not DdlPolicy.SKIP:
+    if config.ddl is not DdlPolicy.SKIP:
         pairs = [
             (known[oid], table) for oid, table in proven.items() if table != known[oid] and oid not in now.attached
         ]
@@ -179,9 +177,7 @@ def _horizon(registration: Registration, now: Observed) -> int | None:
     return None if then is None else max(then, now.horizon - _COMPARABLE_XIDS)
 
 
-def _publication_doubts(
-    publication: str, now: Observed, known: Mapping[int, RegisteredTable], *, is_same_server: bool
-) -> Iterator[Doubt]:
+def _publication_doubts(publication: str, now: Observed, known: Mapping[int, RegisteredTable]) -> Iterator[Doubt]:
     """Doubt every table that was registered under another state of the publication, unless we altered that
     ourselves, or it is gone.
     """
@@ -195,7 +191,7 @@ def _publication_doubts(
         if now.wrong:
             what = f"publication {publication} {' and '.join(now.wrong)}: {table.name}"
             yield Doubt(table=table.name, what=what, first=first if schemas else "")
-        elif is_same_server and not is_ours and table.oid in now.tables and table.publication != now.publication:
+        elif not is_ours and table.oid in now.tables and table.publication != now.publication:
             what = f"publication {publication} was altered, so changes of {table.name} may be missing"
             yield Doubt(table=table.name, what=what)
 
@@ -206,8 +202,6 @@ def _table_doubt(
     found: ObservedTable | None,
     now: Observed,
     known: Mapping[int, RegisteredTable],
-    *,
-    is_same_server: bool,
 ) -> Doubt | None:
     if found is None:
         namesake = now.by_name.get(table.name)
@@ -224,9 +218,9 @@ def _table_doubt(
     if found.has_filter or found.has_list:
         kind = "row filter" if found.has_filter else "column list"
         return Doubt(table=name, what=f"{name} has a {kind} in the publication")
-    if is_same_server and found.registered.membership != table.membership and table.is_entering:
+    if found.registered.membership != table.membership and table.is_entering:
         return _addition_doubt(publication, found)
-    if is_same_server and found.registered.membership != table.membership:
+    if found.registered.membership != table.membership:
         return Doubt(table=name, what=f"{name} was dropped from the publication and added again")
     root = _root(table, known)
     if root is not None and not found.registered.is_partition:
@@ -272,11 +266,30 @@ def _files(table: RegisteredTable) -> frozenset[tuple[int, int, int, int]]:
     return frozenset((part.oid, part.parent, part.link, part.filenode) for part in table.partitions)
 
 
-def _linked_as(table: RegisteredTable, now: RegisteredTable) -> RegisteredTable:
-    """With the links of now: pg_upgrade keeps oids and files, and makes the entries of `pg_inherits` anew."""
+def _upgraded(table: RegisteredTable, found: ObservedTable | None) -> RegisteredTable:
+    """The table at the server that took the place of the registered one: pg_upgrade keeps oids, files and rows, and
+    makes the catalog's entries anew. So any column may have been altered since, where there are other files.
+    """
+    if found is None:
+        return table
+    now = found.registered
     links = {(part.oid, part.parent): part.link for part in now.partitions}
-    parts = (replace(part, link=links.get((part.oid, part.parent), part.link)) for part in table.partitions)
-    return replace(table, partitions=tuple(parts))
+    parents = {(child, parent): link for child, parent, link in now.links or ()}
+    versions = {oid: version for oid, _, version in now.labels}
+    return replace(
+        table,
+        membership=now.membership,
+        publication=now.publication,
+        touched=now.touched if table.name == now.name else table.touched,
+        partitions=tuple(
+            replace(part, link=links.get((part.oid, part.parent), part.link)) for part in table.partitions
+        ),
+        versions=(_BOOTSTRAP_XID,) * len(now.versions),
+        labels=tuple((oid, label, versions.get(oid, version)) for oid, label, version in table.labels),
+        links=None
+        if table.links is None
+        else tuple((child, parent, parents.get((child, parent), link)) for child, parent, link in table.links),
+    )
 
 
 def _is_left(table: RegisteredTable, found: ObservedTable | None, now: Observed, config: PipelineConfig) -> bool:
