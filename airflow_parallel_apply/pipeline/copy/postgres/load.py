@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord, par
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder, CopyPart
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import Name, oid_then, own_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import RenamedColumns
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
@@ -51,8 +52,8 @@ class Sent:
 
 def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:
     """Copy the part, unless that is done. Errors: as `Copier.copy`; `OwnershipLost` also when a twin took over."""
-    name = part_session(order.pipeline, order.copy_id, number)
-    writing = Session(target.url, pipeline=order.pipeline, schema=order.schema, name=name, synchronous_commit="off")
+    twins = part_session(order.pipeline, order.copy_id, number)
+    writing = Session(target.url, pipeline=order.pipeline, schema=order.schema, name=twins, synchronous_commit="off")
     reading = SourceSession(source, application_name=f"parallel_apply {order.pipeline} copy")
     record = CopyRecord(writing)
     origins = CommitOrigins(writing)
@@ -70,6 +71,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 if not see_snapshot(reading.catalog(), order.snapshot):
                     raise cut_off(order.pipeline)
                 look_exactly(reading.catalog())
+                oid = oid_then(reading.catalog(), part.table)
             table = _held(into, part, order)
             copying = open_copying(
                 into,
@@ -79,8 +81,8 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 followed=lambda: record.targets(order.copy_id),
             )
             copying.begin()
-            with copying.taking():
-                sent = send(into, copying.command, chunks(reading, _copy_out(part, copying.columns)))
+            with own_name(reading, oid, ".".join(part.table), op="copy") as name, copying.taking():
+                sent = send(into, copying.command, chunks(reading, _copy_out(part, name, copying.columns)))
             copying.finish(sent.rows)
             into.execute(writing.sql("session", "brief"))
             origins.mark_shared(into, number, CommitOrigin(offset=order.offset))
@@ -220,9 +222,9 @@ def _abandon(connection: psycopg.Connection[Any]) -> None:
         return
 
 
-def _copy_out(part: CopyPart, columns: sql.Composed) -> sql.Composed:
-    """ONLY: what inherits from a table is a table of its own."""
-    table = sql.Identifier(*part.table)
+def _copy_out(part: CopyPart, name: Name, columns: sql.Composed) -> sql.Composed:
+    """`name`: that of the part's table now. ONLY: what inherits from a table is a table of its own."""
+    table = sql.Identifier(*name)
     if part.first_block is None:
         rows = sql.SQL("{}").format(table)
     else:

@@ -55,6 +55,7 @@ from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_
 from airflow_parallel_apply.pipeline.model.finding import refuse, table_options
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import own_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.postgres.setup.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
@@ -312,9 +313,9 @@ class Recopy:
             copying = open_copying(connection, self._writing, table, as_replica=as_replica, followed=self._followed)
             with self._writing.errors("recopy"):
                 copying.begin()
-                rows = origin.rows_then(oid for oid, *_ in then.parts.get(origin.oid, ()))
-                query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(copying.columns, rows)
-                with copying.taking():
+                with own_name(self._reading, origin.oid, origin.name, op="recopy") as name, copying.taking():
+                    rows = origin.named(name).rows_then(oid for oid, *_ in then.parts.get(origin.oid, ()))
+                    query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(copying.columns, rows)
                     sent = send(connection, copying.command, progress.passed_on(chunks(self._reading, query)))
                 copying.finish(sent.rows)
                 counts.append(sent.rows)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import Name, names_now, renamed
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.postgres.filled import filled
 
@@ -46,6 +47,10 @@ class SourceTable:
     def own_rows(self) -> sql.Composed:
         """For SQL, without the rows of tables that inherit from it; a partitioned table's are its partitions'."""
         return sql.SQL("{}" if self.is_partitioned else "ONLY {}").format(self.identifier)
+
+    def named(self, name: Name) -> SourceTable:
+        """The same under another name."""
+        return replace(self, schema=name[0], table=name[1])
 
     def rows_then(self, parts: Iterable[int]) -> sql.Composed:
         """For SQL, its own rows at a snapshot's moment. `parts`: the oids of its partitions then. A query has the rows
@@ -97,9 +102,19 @@ def matching(tables: tuple[SourceTable, ...], patterns: TablePatterns) -> tuple[
     return tuple(table for table in tables if patterns.matches(table.schema, table.table))
 
 
+def named_now(connection: psycopg.Connection[Any], tables: Sequence[SourceTable], *, op: str) -> list[SourceTable]:
+    """The same under the names that they have now. Errors: `SourceChanged` for one that is gone; psycopg's own."""
+    now = names_now(connection, [table.oid for table in tables])
+    gone = [table.name for table in tables if table.oid not in now]
+    if gone:
+        raise renamed(gone, op=op)
+    return [table.named(now[table.oid]) for table in tables]
+
+
 def with_rows(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> list[str]:
-    """The names of those that have a row that the connection's transaction sees."""
-    found = filled(connection, [table.own_rows for table in tables])
+    """The names of those that have a row that the connection's transaction sees. Errors: `SourceChanged`; psycopg's."""
+    now = named_now(connection, tables, op="prepare")
+    found = filled(connection, [table.own_rows for table in now])
     return [table.name for table, has_rows in zip(tables, found, strict=True) if has_rows]
 
 

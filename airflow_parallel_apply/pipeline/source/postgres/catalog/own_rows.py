@@ -7,11 +7,16 @@ lock that the transaction has afterwards proves which table was read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
+
+from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 
 Name = tuple[str, str]
 _LONGEST_LOOK: Final = "60s"
@@ -23,6 +28,12 @@ WHERE CASE WHEN o.name ~ '^\d+$' THEN false ELSE true END
 """
 """Output of `regclass` has the names of now, where a query on the catalog has those of the snapshot. What is gone is
 only a number.
+"""
+_THEN: Final = """
+SELECT c.oid::bigint
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
 """
 _UNREAD: Final = """
 SELECT FROM unnest(%s::bigint[]::oid[]) AS t (oid)
@@ -41,9 +52,39 @@ def names_now(connection: psycopg.Connection[Any], oids: Collection[int]) -> Map
     return {oid: (schema, table) for oid, (schema, table) in connection.execute(_NAMES_NOW, [[*oids]])}
 
 
+def oid_then(connection: psycopg.Connection[Any], name: Name) -> int | None:
+    """The oid of the table that has a name in the snapshot of the connection's transaction. Errors: psycopg's own."""
+    found = connection.execute(_THEN, name).fetchone()
+    return None if found is None else int(found[0])
+
+
 def has_read(connection: psycopg.Connection[Any], oids: Collection[int]) -> bool:
     """True if the connection's transaction has read, or locked, each of these tables. Errors: psycopg's own."""
     return connection.execute(_UNREAD, [[*oids]]).fetchone() is None
+
+
+@contextmanager
+def own_name(session: Session, oid: int | None, name: str, *, op: str) -> Iterator[Name]:
+    """The name of a table, for a query inside the block, in the transaction of the session's catalog connection.
+    `name`: as people know it. Errors: `SourceChanged` where the transaction has not read this table then.
+    """
+    with session.errors(op):
+        now = None if oid is None else names_now(session.catalog(), [oid]).get(oid)
+    if oid is None or now is None:
+        raise renamed([name], op=op)
+    yield now
+    with session.errors(op):
+        if not has_read(session.catalog(), [oid]):
+            raise renamed([name], op=op)
+
+
+def renamed(names: Sequence[str], *, op: str) -> SourceChanged:
+    """The error for tables of which one got another name, or its schema did, between two statements."""
+    return SourceChanged(
+        f"a table, or its schema, was renamed while it was read: {listed([*names])}",
+        op=op,
+        hint="It is tried again by itself; let migrations end first.",
+    )
 
 
 def asked(connection: psycopg.Connection[Any], oid: int, question: sql.SQL, **values: sql.Composable) -> bool | None:

@@ -19,7 +19,8 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.copied import CopiedAt, copied_part
-from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, named_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import has_read, renamed
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.setup.moment import seen
@@ -49,13 +50,14 @@ def copied_rows(
     parts = {table.oid: [part.oid for part in table.partitions] for table in known}
     copied = [_table(tables, relation) for relation in relations]
     with _looking(session, config, snapshot) as connection:
-        _hold(connection, [table.own_rows for table in copied])
+        _hold(connection, copied)
         sizes = dict(connection.execute(statement("sizes"), {"oids": [relation.oid for relation in relations]}))
         weights = [max(int(sizes.get(relation.oid, 0) * _TEXT_PER_BYTE), 1) for relation in relations]
         at, seqno, total, before = CopiedAt(offset=snapshot.offset, time=_now(connection)), first_seqno, sum(weights), 0
         for number, (relation, table, weight) in enumerate(zip(relations, copied, weights, strict=True)):
             read = 0
-            rows = table.rows_then(parts.get(table.oid, ()))
+            (now,) = named_now(connection, [table], op="copy")
+            rows = now.rows_then(parts.get(table.oid, ()))
             for text, row_count in _pieces(connection, relation, rows, most_rows=most_rows, most_bytes=most_bytes):
                 read += len(text)
                 yield copied_part(
@@ -68,6 +70,9 @@ def copied_rows(
                     fraction=(before + min(read, weight)) / total,
                 )
                 seqno += 1
+            # The lock is of before, and says nothing of this query; but none of its own could be waited for.
+            if named_now(connection, [table], op="copy") != [now]:
+                raise renamed([table.name], op="copy")
             before += weight
 
 
@@ -92,9 +97,14 @@ def _table(tables: Mapping[int, SourceTable], relation: Relation) -> SourceTable
     return found
 
 
-def _hold(connection: psycopg.Connection[Any], own_rows: Sequence[sql.Composed]) -> None:
-    if own_rows:
-        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(sql.SQL(", ").join(own_rows)))
+def _hold(connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> None:
+    if not tables:
+        return
+    now = named_now(connection, tables, op="copy")
+    names = sql.SQL(", ").join(table.own_rows for table in now)
+    connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+    if not has_read(connection, [table.oid for table in tables]):
+        raise renamed([table.name for table in tables], op="copy")
 
 
 def _now(connection: psycopg.Connection[Any]) -> datetime:

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import (
     with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe_now
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import has_read, renamed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import look_then, published
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe
@@ -118,6 +119,8 @@ class FirstRun:
             )
             if self.config.start is Start.EMPTY:
                 self._require_empty(connection)
+                if not has_read(connection, [table.oid for table in self.followed]):
+                    raise renamed([table.name for table in self.followed], op="prepare")
         return Snapshot(
             name=moment.snapshot,
             log_id=log_id,

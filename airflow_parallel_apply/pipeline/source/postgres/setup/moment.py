@@ -16,6 +16,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import has_read, renamed
 from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import PLUGIN
@@ -37,7 +38,9 @@ _FAILOVER_VERSION: Final = 170000
 
 @contextmanager
 def held(session: Session, tables: Sequence[SourceTable]) -> Iterator[None]:
-    """Keep the tables from being rewritten, truncated or dropped. `Unavailable`: somebody else holds one for long."""
+    """Keep the tables from being rewritten, truncated or dropped. `Unavailable`: somebody else holds one for long.
+    `SourceChanged`: a name was another table's by then.
+    """
     with closing(session.another()) as holding, holding.transaction():
         names = sql.SQL(", ").join(table.own_rows for table in tables)
         try:
@@ -45,6 +48,8 @@ def held(session: Session, tables: Sequence[SourceTable]) -> Iterator[None]:
                 holding.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
         except psycopg.errors.LockNotAvailable as error:
             raise _held_up(session, "the lock of the tables") from error
+        if not has_read(holding, [table.oid for table in tables]):
+            raise renamed([table.name for table in tables], op="prepare")
         yield
 
 

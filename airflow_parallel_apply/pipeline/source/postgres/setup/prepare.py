@@ -34,6 +34,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import (
     with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import look_again
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import has_read, renamed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import look_then, published
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
@@ -287,6 +288,8 @@ class Preparation:
             connection.execute(
                 sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.SQL(", ").join(table.own_rows for table in tables))
             )
+            if not has_read(connection, [table.oid for table in tables]):
+                raise renamed([table.name for table in tables], op="prepare")
             names = with_rows(connection, tables)
             left = [table.name for table in followed_once(log, tables) if table.name not in names]
             if left:
@@ -313,6 +316,8 @@ class Preparation:
             added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
             connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
             now, lsn = observe(connection, self.publication).tables, self.slot.inserted_lsn()
+            if any(table.oid not in now for table in tables):
+                raise renamed([table.name for table in tables], op="prepare")
             entering = [now[table.oid].registered for table in tables]
             keep(partial(_entering, entering, look_then(connection, [table.oid for table in entering], lsn), lsn))
         return tuple(f"Added {table.name} to publication {self.publication}." for table in tables)
