@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from tests.integration.source.conftest import Scene
 from tests.support.variants import variants
 
@@ -193,6 +195,21 @@ def test_a_partition_that_had_rows_and_went_between_two_captures_stops_the_secon
             SourceError, match=r"rows of public\.r were written to public\.r(3|22)(?s:.*)--table public\.r`"
         ):
             list(source.capture(source.offset(), max_changes=100, cancelled=lambda: False))
+
+
+def test_one_that_comes_back_while_it_is_read_of_does_not_bring_back_the_rows_that_it_took_along(
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun.execute(ATTACHED, ATTACH, "INSERT INTO r VALUES (25)", "ALTER TABLE r DETACH PARTITION r3")
+    read = PostgresSource.read
+
+    def behind(self: PostgresSource, *given: Any, **named: Any) -> Any:
+        begun.execute("TRUNCATE r3", ATTACH)
+        return read(self, *given, **named)
+
+    monkeypatch.setattr(PostgresSource, "read", behind)
+    with pytest.raises(SourceError, match=r"rows of public\.r were written to public\.r3"):
+        begun.capture()
 
 
 def test_one_that_came_and_went_without_a_row_changes_nothing(begun: Scene) -> None:

@@ -1,17 +1,13 @@
 """Partitions that came and went between two looks at the catalog, told by the rows that were written to them.
 
 The catalog keeps no trace of a partition that was attached and detached, or made and dropped, in between. But the slot
-names each partition that a row was written to, as it was then (`descriptions.py`). One that is registered with its
-root, or is there now, is followed as the registration has it. Of any other the rows left with it, and the slot does not
-send that. One that no row was written to took nothing along that it had not brought.
+names each partition that a row was written to, as it was then (`descriptions.py`). One that is registered with its root
+is followed as the registration has it, which shows all that a read comes to. Any other had left by then, and its rows
+with it, which the slot does not send; that it is there again since does not bring them back. One that no row was
+written to took nothing along that it had not brought.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import psycopg
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
@@ -21,24 +17,21 @@ from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireRe
 
 
 class WrittenParts:
-    """For one read of the slot, with what was proven before it. `connect` gives a session of the catalog."""
+    """For one read of the slot, with what was proven before it."""
 
-    def __init__(
-        self, registration: Registration, config: PipelineConfig, connect: Callable[[], psycopg.Connection[Any]]
-    ) -> None:
+    def __init__(self, registration: Registration, config: PipelineConfig) -> None:
         self._config = config
-        self._connect = connect
         self._names = {table.oid: table.name for table in registration.tables}
         self._roots = {part.oid: table.oid for table in registration.tables for part in table.partitions}
 
     def is_part(self, relation: WireRelation, root: int) -> bool:
         """True if rows of a followed table were written to this one, which is its partition. Errors: `SourceError` for
-        one that no longer exists, and that the registration does not know.
+        one that the registration does not know.
         """
         if root not in self._names:
             return False
         own_name = self._names.get(relation.oid)
-        if self._roots.get(relation.oid) == root or self._root_now(relation.oid) == root:
+        if self._roots.get(relation.oid) == root:
             # One that is published itself is a table that has been attached: it has definitions of its own.
             return own_name is None
         name = self._names[root]
@@ -50,7 +43,3 @@ class WrittenParts:
             table=name,
             hint=recopy_hint([name] if own_name is None else [name, own_name], self._config),
         )
-
-    def _root_now(self, oid: int) -> int | None:
-        found = self._connect().execute("SELECT pg_partition_root(%s::oid)::oid::bigint", [oid]).fetchone()
-        return None if found is None else found[0]

@@ -74,7 +74,7 @@ class SlotRead:
             table=self._followed,
             ddl=DdlMessages(session, self._sent.take).text,
             renamed=self._renamed,
-            is_part=WrittenParts(registration, config, session.catalog).is_part,
+            is_part=WrittenParts(registration, config).is_part,
             latest_time=None if visibility is None else visibility.time,
             passing=Passing(
                 log.passed_over, None if text is None else registration, captured_offset=log.captured_offset
