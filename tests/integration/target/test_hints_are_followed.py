@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 
+import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 TABLE = (
     'CREATE TABLE "T t" (id integer PRIMARY KEY, v text, n integer, g integer GENERATED ALWAYS AS (n * 2) STORED, '
@@ -62,6 +63,30 @@ def test_what_is_changed_under_the_lanes_is_mended_by_the_hint(rig: Rig, change:
             follow(rig, hints[-1])
     comparison = rig.comparison()
     assert comparison.equal, (hints, comparison)
+
+
+@gated
+def test_a_key_that_is_gone_and_there_twice_is_made_and_copied_as_the_hint_says(rig: Rig) -> None:
+    rig.both(TABLE)
+    rig.prepare()
+    rig.write("""INSERT INTO "T t" (id, v, n) VALUES (1, 'one', 1), (2, 'two', 2)""")
+    rig.run()
+    rig.write("""UPDATE "T t" SET v = 'new' WHERE id = 2""")
+    key = rig.rows("SELECT conname FROM pg_constraint WHERE contype = 'p' AND conrelid = '\"T t\"'::regclass")[0][0]
+    execute(rig.target_dsn, f"""ALTER TABLE "T t" DROP CONSTRAINT "{key}" """, """INSERT INTO "T t" VALUES (1, 'x')""")
+    with pytest.raises(FatalError, match="Should it fail for a value that is there twice, empty the table") as caught:
+        rig.run()
+    making = re.search(r"CREATE UNIQUE INDEX ON .*?\)", str(caught.value))
+    copy = re.search(r"parallel-apply recopy --table (.+?)`", str(caught.value))
+    assert making is not None
+    assert copy is not None
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        execute(rig.target_dsn, making[0])
+    execute(rig.target_dsn, 'TRUNCATE "T t"', making[0])
+    names = [("public", shlex.split(copy[1])[0].removeprefix("public."))]
+    recopy_tables(rig.config, rig.source, rig.target, names, report=lambda progress: None)
+    rig.run()
+    assert rig.comparison().equal
 
 
 def follow(rig: Rig, told: str) -> None:

@@ -305,12 +305,12 @@ def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
     key = [column.name for column in table.relation.columns if column.key]
     if key and table.key_index is None:
         commands, behind = making_key(table)
-        deferrable = "That of a deferrable constraint, which is there, is not checked at once."
+        deferrable = "That of a deferrable constraint, which is there, is not checked at once. "
         yield about(
             table.relation,
             f"{name} has no unique index over exactly the source's key ({', '.join(key)})",
             *commands,
-            note=deferrable if table.has_deferrable_key else f"{behind}." if behind else "",
+            note=f"{deferrable if table.has_deferrable_key else ''}{behind}.",
         )
     if channels == 1:
         return

@@ -15,7 +15,7 @@ _LETTERS: Final = 50
 
 
 def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
-    """Return the commands, and what is to be done behind them; empty where nothing is.
+    """Return the commands, and what is to be done behind them, or where they fail.
 
     A unique index of a partitioned table contains the columns by which it is partitioned: where the key lacks some of
     those, another table has to take its place.
@@ -25,7 +25,10 @@ def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
     key = ", ".join(quoted(column.name) for column in relation.columns if column.key)
     make = f"CREATE UNIQUE INDEX ON {name} ({key})"
     if not table.is_partitioned or _can_be_indexed(table):
-        return (make,), ""
+        return (make,), (
+            "Should it fail for a value that is there twice, empty the table and run it again; then "
+            f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew"
+        )
     aside = f"{relation.table[:_LETTERS]}{_ASIDE}"
     like = f"LIKE {quoted(relation.schema, aside)} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY"
     return (

@@ -169,12 +169,11 @@ class TargetTable:
             names = [column.name for column in self.relation.columns if column.key]
             why = ": that of a deferrable constraint is not checked at once" if self.has_deferrable_key else ""
             commands, behind = making_key(self)
+            alone = ", or make the source's primary key there; then run again" if len(commands) == 1 else ""
             raise TargetError(
                 f"no unique index over exactly the key ({', '.join(names)}){why}",
                 table=self.relation.name,
-                hint=f"Run {'; '.join(commands)} at the target"
-                + (f". {behind}" if behind else ", or make the source's primary key there")
-                + "; then run again.",
+                hint=f"Run {'; '.join(commands)} at the target{alone}. {behind}; then run again.",
             )
         return {
             column: sql.SQL(operator)
