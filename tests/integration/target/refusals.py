@@ -109,6 +109,23 @@ REFUSALS = {
         target="CREATE TABLE t (id int PRIMARY KEY, v varchar(3))",
         says=("too long", "narrower", "column v"),
     ),
+    "an array of a narrower domain of the same name": Refusal(
+        source="CREATE DOMAIN d AS varchar(9); CREATE TABLE t (id int PRIMARY KEY, v d[])",
+        target="CREATE DOMAIN d AS varchar(3); CREATE TABLE t (id int PRIMARY KEY, v d[])",
+        changes=(f"INSERT INTO t VALUES (1, '{{{SECRET}}}')",),
+        says=("too long", "public.d[] takes less", "column v"),
+    ),
+    "a narrower domain of the same name": Refusal(
+        source="CREATE DOMAIN d AS varchar(9); CREATE TABLE t (id int PRIMARY KEY, v d)",
+        target="CREATE DOMAIN d AS varchar(3); CREATE TABLE t (id int PRIMARY KEY, v d)",
+        says=("too long", "narrower", "column v"),
+    ),
+    "a composite type of the same name": Refusal(
+        source="CREATE TYPE d AS (n int, v varchar(9)); CREATE TABLE t (id int PRIMARY KEY, v d)",
+        target="CREATE TYPE d AS (n int, v varchar(3)); CREATE TABLE t (id int PRIMARY KEY, v d)",
+        changes=(f"INSERT INTO t VALUES (1, (7, '{SECRET}'))",),
+        says=("too long", "public.d takes less", "column v"),
+    ),
     "another type": Refusal(
         target="CREATE TABLE t (id int PRIMARY KEY, v int)",
         says=("type integer", "another type", "column v"),

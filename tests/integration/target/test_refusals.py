@@ -39,7 +39,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         REFUSALS,
         seldom=[
             "a domain's check", "not null", "another type", "another type with a default", "an exclusion",
-            "a domain's not null",
+            "a domain's not null", "a composite type of the same name", "a narrower domain of the same name",
             "a computed column of its own", "an index without room", "no partition under a name that is taken",
             "bounds of a partition", "a unique index alone",
             "a check of the domain below", "a trigger of one partition, whose function calls another",
@@ -49,6 +49,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
         gated=[
             "a truncated parent", "a check of a parent", "a check of a partition alone", "a unique index",
             "a narrower type", "no partition", "an index of an expression", "a function that finds no table",
+            "an array of a narrower domain of the same name",
             "an event trigger", "no partition by hash", "one of several expressions", "a partition that is referred to",
         ],
     ),

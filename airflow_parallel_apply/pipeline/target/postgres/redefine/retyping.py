@@ -1,4 +1,4 @@
-"""The statement that gives a column of the target the source's type."""
+"""The statement that gives a column of the target a type that takes the source's values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ _TEXTS: Final = ("text", "character varying")
 
 def retyping(table: TargetTable, index: int) -> str:
     """It keeps every text that the column prints now, which of most types a cast does not. A default that the server
-    casts to no such type goes: rows come with their values.
+    casts to no such type goes: rows come with their values. Where the target's type has the name of the source's, and
+    takes less, it is text that takes all.
     """
     relation = table.relation
     column = relation.columns[index]
     found = table.columns[column.name]
-    name = quoted(column.name)
-    is_cast = is_cast_by_text(found.type_sql, column.type_name)
-    value = f"{name}::{column.type_name}"
+    name, wanted = quoted(column.name), column.type_name
+    if found.declared_sql == wanted:
+        wanted = "text[]" if wanted.endswith("[]") else "text"
+    is_cast = is_cast_by_text(found.type_sql, wanted)
+    value = f"{name}::{wanted}"
     if not is_cast:
-        value = f"CASE num_nulls({name}) WHEN 0 THEN concat({name})::{column.type_name} END"
-    alter = f"ALTER COLUMN {name} TYPE {column.type_name} USING {value}"
-    if found.has_default and not is_cast and not column.type_name.startswith(_TEXTS):
+        value = f"CASE num_nulls({name}) WHEN 0 THEN concat({name})::{wanted} END"
+    alter = f"ALTER COLUMN {name} TYPE {wanted} USING {value}"
+    if found.has_default and not is_cast and not wanted.startswith(_TEXTS):
         alter = f"ALTER COLUMN {name} DROP DEFAULT, {alter}"
     return f"ALTER TABLE {quoted(relation.schema, relation.table)} {alter}"
 

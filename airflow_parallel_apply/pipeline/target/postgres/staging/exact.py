@@ -91,18 +91,24 @@ def find_unlike(
 
 
 def say_retyping(error: ParallelApplyError, cause: psycopg.Error, table: TargetTable) -> None:
-    """Give the error of a value, refused by a column whose type is not the source's, the command that makes it the
-    source's.
+    """Give the error of a value, refused by a column whose type is not the source's, the command that gives it one that
+    takes the value. A type that somebody made may have the name of the source's, and be another one.
     """
     state = cause.sqlstate or ""
     if state[:2] != _DATA or state == _ENCODING:
         return
+    is_label = (cause.diag.message_primary or "").startswith("invalid input value for enum")
     relation = table.relation
     for index, column in enumerate(relation.columns):
         declared = table.columns[column.name].declared_sql
-        if column.name == error.column and declared != column.type_name:
+        if column.name != error.column:
+            continue
+        if declared != column.type_name:
             error.hint = f"The target's column has the type {declared}, another type than the source's. "
             error.hint += retyped(table, index)
+        elif "." in declared and not is_label:
+            error.hint = f"The target's type {declared} takes less than the source's of that name. "
+            error.hint += f"{retyped(table, index)} Or make that type as the source's is."
 
 
 def unlike(table: TargetTable, index: int, *, key: Sequence[str | None], text: str | None) -> TargetError:
