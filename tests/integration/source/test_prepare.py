@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,7 +17,9 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError,
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import FirstRun
 from airflow_parallel_apply.pipeline.source.postgres.setup.objects import PipelineObjects, Record
+from airflow_parallel_apply.pipeline.source.postgres.setup.prepare import Preparation
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
+from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from tests.integration.source.conftest import Scene
 from tests.support.clusters import CopiedServer
 
@@ -166,6 +169,30 @@ def test_a_published_table_that_the_patterns_left_is_refused_by_name(scene: Scen
     scene.source().prepare()
     with pytest.raises(ConfigurationError, match=r"public\.b"):
         scene.source(tables=TablePatterns(include=("public.a",))).prepare()
+
+
+def test_an_alteration_of_somebody_else_just_before_ours_does_not_pass_for_ours(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    scene.source().prepare()
+    scene.execute(
+        "INSERT INTO t VALUES (1)",
+        "CREATE TABLE fresh (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED)",
+        "ALTER TABLE fresh REPLICA IDENTITY FULL",
+    )
+    follow, options = Preparation.follow, ["insert", "insert, update, delete, truncate"]
+
+    def behind(self: Preparation, *given: Any) -> tuple[str, ...]:
+        while options:
+            scene.execute(f"ALTER PUBLICATION {scene.slot} SET (publish = '{options.pop(0)}')", "UPDATE t SET id = 2")
+        return follow(self, *given)
+
+    monkeypatch.setattr(Preparation, "follow", behind)
+    with pytest.raises(SourceChanged, match="was altered just now"):
+        scene.source().prepare()
+    with pytest.raises(SourceError, match=r"was altered, so changes of public\.t may be missing"):
+        scene.source().prepare()
 
 
 def test_a_dropped_publication_is_refused(scene: Scene) -> None:

@@ -10,10 +10,13 @@ from typing import Any, Final
 
 import psycopg
 
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Partition, RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import watch_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.pipeline.source.protocol import Look
 
 _FIRST_WITH_SCHEMAS: Final = 150000
 
@@ -57,6 +60,11 @@ class Observed:
         """The published tables as they are now, by oid."""
         members = [table.registered for table in self.tables.values() if table.registered.membership is not None]
         return tuple(sorted(members, key=lambda table: table.oid))
+
+    def is_unaltered(self, known: Iterable[RegisteredTable]) -> bool:
+        """True if nobody but us has altered the publication since these tables were registered."""
+        then = {table.publication for table in known if not table.is_entering}
+        return self.ours == self.publication or then <= {self.publication}
 
     def registration(self) -> Registration:
         """All published tables, taken on trust."""
@@ -124,6 +132,15 @@ def registered_anew(
     # Of one that is not followed any more the target has no table of its own from here on.
     former = {relation.oid for relation in known if relation.oid is not None and relation.name in names}
     return Registration.from_text(text).having(*copied, instead_of=former - now.tables.keys()).to_text()
+
+
+def entering_look(tables: Sequence[RegisteredTable], sightings: tuple[Sighting, ...], lsn: int, log: LogState) -> Look:
+    """The log's registration with tables that are about to be published, whose commits count from an LSN on."""
+    if log.registration is None:
+        return Look()
+    known = Registration.from_text(log.registration)
+    registration = known.entering(tables, lsn, captured_lsn=log.captured_offset)
+    return Look(registration=registration.to_text(), sightings=sightings)
 
 
 def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition]) -> frozenset[int]:

@@ -20,9 +20,11 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
-from airflow_parallel_apply.pipeline.source.protocol import OpenLog
+from airflow_parallel_apply.pipeline.source.protocol import OpenLog, SourceChanged
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECORD: Final = "parallel_apply: log {}"
@@ -105,6 +107,23 @@ class PipelineObjects:
     def set_record(self, record: Record) -> None:
         """Write it; with a transaction of the catalog session, in that."""
         self._catalog().execute(self._recording(record))
+
+    def is_unaltered(self, registration: str | None) -> bool:
+        """True if nobody but us has altered the publication since its tables were registered so in the log."""
+        known = () if registration is None else Registration.from_text(registration).tables
+        return observe(self._catalog(), self.publication).is_unaltered(known)
+
+    def require_unaltered(self, registration: str | None) -> None:
+        """Before we alter it, in one transaction with the record: somebody else's alteration would pass for ours then.
+        Errors: `SourceChanged`.
+        """
+        if not self.is_unaltered(registration):
+            raise SourceChanged(
+                f"publication {self.publication} was altered just now",
+                op="prepare",
+                pipeline=self.pipeline,
+                hint="It is tried again by itself; let migrations end first.",
+            )
 
     def ready_record(self) -> Record | None:
         """As `record`, of a server that may be another one than the log's. None, too, before the first run's end."""

@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
     refuse,
     table_options,
 )
-from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order
+from airflow_parallel_apply.pipeline.model.sighting import in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import (
     SourceTable,
     list_tables,
@@ -39,9 +39,9 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import look_t
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.proof.marks import needs_mark
-from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import entering_look, observe
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
-from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import followed_once, still_under, tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import watch
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
@@ -280,8 +280,11 @@ class Preparation:
             return ()
         connection, publication = self.session.catalog(), sql.Identifier(self.publication)
         with connection.transaction():
+            has_generated = any(table.generated for table in tables)
+            if has_generated:
+                self._known.require_unaltered(log.registration)
             self._write_record(self._record)
-            if any(table.generated for table in tables):
+            if has_generated:
                 connection.execute(
                     sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))
                 )
@@ -319,7 +322,7 @@ class Preparation:
             if any(table.oid not in now for table in tables):
                 raise renamed([table.name for table in tables], op="prepare")
             entering = [now[table.oid].registered for table in tables]
-            keep(partial(_entering, entering, look_then(connection, [table.oid for table in entering], lsn), lsn))
+            keep(partial(entering_look, entering, look_then(connection, [table.oid for table in entering], lsn), lsn))
         return tuple(f"Added {table.name} to publication {self.publication}." for table in tables)
 
     def _refuse_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:
@@ -343,12 +346,3 @@ class Preparation:
         return ConfigurationError(
             f"the source {self.session.place} {what}", op="prepare", pipeline=self.config.pipeline, hint=hint
         )
-
-
-def _entering(tables: Sequence[RegisteredTable], sightings: tuple[Sighting, ...], lsn: int, log: LogState) -> Look:
-    """The log's registration with these tables, whose commits count from an LSN on."""
-    if log.registration is None:
-        return Look()
-    known = Registration.from_text(log.registration)
-    registration = known.entering(tables, lsn, captured_lsn=log.captured_offset)
-    return Look(registration=registration.to_text(), sightings=sightings)

@@ -20,8 +20,7 @@ from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, liste
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, list_tables, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, table_findings
-from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe, registered_anew
-from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import registered_anew
 from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import WITH_GENERATED
@@ -299,7 +298,8 @@ class Recopying:
                 record = self._mine.record(server)
                 with connection.transaction():
                     # Behind somebody else's alteration the other tables stay in doubt.
-                    if record is not None and self._is_as_registered(self._mine.known_log(server, record)):
+                    log = None if record is None else self._mine.known_log(server, record).state()
+                    if record is not None and log is not None and self._mine.is_unaltered(log.registration):
                         self._mine.set_record(record)
                     connection.execute(alter + sql.SQL("SET ({})").format(sql.SQL(WITH_GENERATED)))
             whole = {oid for (oid,) in connection.execute(query.encode(), [self._publication])}
@@ -315,13 +315,6 @@ class Recopying:
                     if table.oid in published:
                         connection.execute(alter + sql.SQL("DROP TABLE {}").format(name))
                     connection.execute(alter + sql.SQL("ADD TABLE {}").format(name))
-
-    def _is_as_registered(self, log: LogReader) -> bool:
-        """True if nobody but us has altered the publication since its tables were registered."""
-        now = observe(self._session.catalog(), self._publication)
-        text = log.state().registration
-        known = () if text is None else Registration.from_text(text).tables
-        return now.ours == now.publication or all(table.publication == now.publication for table in known)
 
     def _wrong(self, what: str, hint: str) -> ConfigurationError:
         return ConfigurationError(what, op="recopy", pipeline=self._config.pipeline, hint=hint)
