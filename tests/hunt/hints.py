@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.hunt.player import Player
 
 _SQL: Final = re.compile(
-    r"\b(?:ALTER|COMMENT ON|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE)"
+    r"\b(?:ALTER|COMMENT ON|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE|SET|RESET)"
     r"\s+[A-Z\"a-z].*?(?=;|\), then| at the target\b| at the source\b|\. |\.$|, then|, or |$)"
 )
 _PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")
@@ -151,10 +151,14 @@ class Follower:
         return self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
 
     def _execute(self, side: Side, statements: list[str]) -> str:
-        ran = []
+        ran: list[str] = []
+        settings: list[str] = []
         for statement in statements:
+            if statement.startswith(("SET ", "RESET ")):
+                settings.append(statement)
+                continue
             try:
-                self._execute_one(side, statement)
+                self._execute_one(side, "; ".join((*settings, statement)))
                 ran.append(f"{side}: {statement}")
             except psycopg.Error as failure:
                 ran.append(f"{side}: {statement} FAILED {failure.diag.message_primary}")

@@ -89,6 +89,43 @@ def test_a_key_that_is_gone_and_there_twice_is_made_and_copied_as_the_hint_says(
     assert rig.comparison().equal
 
 
+TYPES = {
+    "timestamptz": ("2024-01-01 00:00:00+00", "2024-01-01T00:00:00Z"),
+    "date[]": ("{2024-02-01}", "{2024-2-1}"),
+    "interval": ("-1 days +02:03:00", "1 hour"),
+    "double precision": ("0.12345678901234568", "1e0"),
+    "bytea": ("\\x61ff", "a"),
+    "mood_and_time": ("(sad,2024-02-01)", "(sad,2024-2-1)"),
+}
+ELSEWHERE = (
+    "SET timezone = 'Asia/Tokyo'", "SET datestyle = 'German'", "SET intervalstyle = 'iso_8601'",
+    "SET extra_float_digits = -5", "SET bytea_output = 'escape'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", variants(TYPES, seldom=[one for one in TYPES if one != "timestamptz"]))
+def test_the_statement_that_gives_a_column_its_type_keeps_older_rows_in_any_session(rig: Rig, kind: str) -> None:
+    kept, refused = TYPES[kind]
+    execute(rig.source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    execute(
+        rig.target_dsn,
+        "CREATE TYPE mood AS ENUM ('sad')",
+        "CREATE TYPE mood_and_time AS (mood mood, day date)",
+        f"CREATE TABLE t (id integer PRIMARY KEY, v {kind})",
+    )
+    rig.prepare()
+    rig.write(f"INSERT INTO t VALUES (1, '{kept}'), (2, NULL)")
+    rig.run()
+    rig.write(f"INSERT INTO t VALUES (3, '{refused}')")
+    with pytest.raises(FatalError, match="SET ") as told:
+        rig.run()
+    hint = re.search(r"Run (SET .*?ALTER TABLE .*?) at the target; then run again", str(told.value))
+    assert hint is not None, told
+    execute(rig.target_dsn, *ELSEWHERE, hint[1])
+    rig.run()
+    assert rig.comparison().equal
+
+
 def follow(rig: Rig, told: str) -> None:
     """The SQL behind "Run", and the copy, as they are printed."""
     back = re.search(r"\((ALTER TABLE .*?)\), then run again", told)

@@ -123,8 +123,10 @@ def test_changes_that_a_publication_of_the_target_cannot_send_are_told_with_what
 
 
 def printed(told: str) -> str:
-    """The hint's SQL."""
-    return re.split(r"; | at the target", told.split("Hint: ")[1].split("Run ")[1])[0]
+    """The hint's SQL, with the settings before it."""
+    found = re.search(r"Run ((?:SET [^;]+; )*.+?)(?:; | at the target)", told.split("Hint: ")[1])
+    assert found is not None, told
+    return found[1]
 
 
 @pytest.mark.parametrize("name", ["a check of a partition", pytest.param("a label of an enum", marks=GATED)])

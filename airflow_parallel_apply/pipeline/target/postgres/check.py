@@ -288,12 +288,11 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
         fits = _FITS.get(how)
         if fits is not None:
             severity, what, note = fits
-            command = retyping(table, index)
             yield about(
                 table.relation,
                 f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "
                 f"{column.type_name}",
-                command,
+                *retyping(table, index),
                 column=column.name,
                 severity=severity,
                 note=note,

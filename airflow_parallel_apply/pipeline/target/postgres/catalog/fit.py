@@ -136,6 +136,12 @@ def fit(source: str, target: str) -> Fit:
     return Fit.REFUSES
 
 
+def name_of_built_in(text: str) -> str | None:
+    """The name of a built-in type without its modifiers; None for another one, and for an array."""
+    found = _parsed(text)
+    return None if found is None else found.name
+
+
 def _parsed(text: str) -> _Type | None:
     """None for what is not built in."""
     found = _PARSED.fullmatch(text)

@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import require_none_on_filling
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -73,10 +74,12 @@ def fill(
     if statement is None:
         return ()
     require_none_on_filling(connection, tables, column.name, schema=session.schema, as_replica=True)
+    settings = () if found_type == column.type_name else exact_session(found_type, column.type_name)
+    by_hand = *(sql.SQL("{}").format(sql.SQL(one)) for one in settings), statement
     if not any(table.has_guards for table in tables):
-        return (statement,)
+        return by_hand
     begin = sql.SQL("SET session_replication_role = {}").format(sql.SQL("replica"))
-    return begin, statement, sql.SQL("RESET {}").format(sql.SQL("session_replication_role"))
+    return begin, *by_hand, sql.SQL("RESET {}").format(sql.SQL("session_replication_role"))
 
 
 def retyping_to_fill(

@@ -1,9 +1,10 @@
-"""The statement that gives a column of the target a type that takes the source's values."""
+"""The statements that give a column of the target a type that takes the source's values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import is_cast_by_text
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -15,10 +16,10 @@ _TEXTS: Final = ("text", "character varying")
 """Types that take the value of any other one, and so a default's."""
 
 
-def retyping(table: TargetTable, index: int) -> str:
-    """It keeps every text that the column prints now, which of most types a cast does not. A default that the server
-    casts to no such type goes: rows come with their values. Where the target's type has the name of the source's, and
-    takes less, it is text that takes all.
+def retyping(table: TargetTable, index: int) -> tuple[str, ...]:
+    """They keep every text that the column prints for the pipeline, which of most types a cast does not, nor another
+    session's settings. A default that the server casts to no such type goes: rows come with their values. Where the
+    target's type has the name of the source's, and takes less, it is text that takes all.
     """
     relation = table.relation
     column = relation.columns[index]
@@ -33,12 +34,14 @@ def retyping(table: TargetTable, index: int) -> str:
     alter = f"ALTER COLUMN {name} TYPE {wanted} USING {value}"
     if found.has_default and not is_cast and not wanted.startswith(_TEXTS):
         alter = f"ALTER COLUMN {name} DROP DEFAULT, {alter}"
-    return f"ALTER TABLE {quoted(relation.schema, relation.table)} {alter}"
+    settings = () if is_cast else exact_session(found.type_sql, wanted)
+    return (*settings, f"ALTER TABLE {quoted(relation.schema, relation.table)} {alter}")
 
 
 def retyped(table: TargetTable, index: int) -> str:
     """The hint for a column that does not take the source's values."""
+    commands = "; ".join(retyping(table, index))
     return (
-        f"Run {retyping(table, index)} at the target; then run again. Should it fail for a value that is there, empty "
-        f"the table and run it again; then {recopying(table.relation)}"
+        f"Run {commands} at the target; then run again. Should it fail for a value that is there, empty the table and "
+        f"run it again; then {recopying(table.relation)}"
     )
