@@ -110,3 +110,24 @@ def test_rows_that_nobody_sees_yet_are_captured_once_they_are_seen(
             scene.capture()
     scene.capture()
     assert scene.contents() == {"public.t": [("1",), ("2",)]}
+
+
+def test_what_was_answered_before_does_not_stand_for_a_look(
+    scene: Scene, source_server: PostgresServer, source_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(session._AT_SOURCE, "lock_timeout", "300ms")
+    scene.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF t FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE rest PARTITION OF t DEFAULT",
+        f"ALTER DATABASE {source_database} SET synchronous_commit = local",
+    )
+    scene.source().prepare()
+    scene.execute("INSERT INTO t VALUES (1), (20)")
+    scene.capture()
+    source = scene.source()
+    source.prepare()
+    with unconfirmed(source_server, scene, ["TRUNCATE part"]), pytest.raises(Unavailable, match="lock timeout"):
+        list(source.capture(source.offset(), max_changes=100, cancelled=lambda: False))
+    with pytest.raises(SourceError, match="part was truncated"):
+        scene.capture()

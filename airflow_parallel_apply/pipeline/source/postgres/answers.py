@@ -42,3 +42,9 @@ class Answers:
             self._answers[question] = ask(connection)
         answer: Answer = self._answers[question]
         return answer
+
+    def forget(self) -> None:
+        """Ask again, whatever the snapshot is: what waits for a standby is in no snapshot, but asking waits for its
+        locks.
+        """
+        self._snapshot = None

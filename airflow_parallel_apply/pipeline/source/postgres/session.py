@@ -84,6 +84,10 @@ class Session:
         """
         return self._answers.of(self.catalog(), question, ask)
 
+    def forget_answers(self) -> None:
+        """See `Answers.forget`."""
+        self._answers.forget()
+
     def replication(self) -> psycopg.Connection[Any]:
         """A new session that speaks the replication protocol; the caller closes it."""
         return self._connect(make_conninfo(self._conninfo(), replication="database"))

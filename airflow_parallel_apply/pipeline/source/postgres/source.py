@@ -151,6 +151,8 @@ class PostgresSource:
             # Read before the catalog is looked at, which then shows all that committed below, if it is confirmed.
             self._visibility = Visibility.now(self._session.catalog())
             flushed = self._slot.flushed_lsn() if self._visibility.is_confirmed else 0
+            if not self._visibility.is_confirmed:
+                self._session.forget_answers()
             followed = published(self._session.catalog(), self._publication)
             sightings = look_again(self._session, followed, in_order(log.sightings))
             is_registered = self._visibility.is_confirmed and through <= log.registered_offset
