@@ -191,3 +191,23 @@ def test_the_command_folds_and_removes(rig: Rig) -> None:
     assert "1 rows of 1 tables" in found.output
     assert "removed" in found.output
     assert '"made": false' in CliRunner().invoke(app, [*asked, "--json"]).output
+
+
+def test_a_renamed_table_whose_name_a_new_one_took_keeps_its_rows(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("CREATE TABLE events (id integer PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO events SELECT i, 'old' FROM generate_series(1, 3) i")
+    rig.run()
+    rig.write("ALTER TABLE events RENAME TO events_2023; CREATE TABLE events (id integer PRIMARY KEY, w text)")
+    rig.run()
+    rig.write("INSERT INTO events VALUES (1, 'new')")
+    rig.run()
+    report = compacted(rig, remove=True, grace=NOW)
+    assert report.replaced == ()
+    assert (report.rows["public.events_2023"], report.rows["public.events"]) == (3, 1)
+    assert rig.comparison().equal
+    rig.write("UPDATE events_2023 SET v = 'later'")
+    rig.run()
+    assert compacted(rig, remove=True, grace=NOW).made
+    assert rig.comparison().equal

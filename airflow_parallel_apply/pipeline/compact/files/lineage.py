@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile
@@ -46,20 +46,24 @@ class Lineage:
 def lineages(relations: Iterable[Relation], files: Iterable[DataFile]) -> tuple[list[Lineage], tuple[str, ...]]:
     """The tables that have files, by their names; and, for people, those whose name another one has taken over.
 
-    A table is known by its number at the source; in older logs by its name. Errors: `EncodeError` where a key is gone.
+    A table is known by its number at the source; in older logs by its name. Its name is the last one that the log has,
+    also if no row came under it: the log learns that a table was renamed before another one's rows take over the name.
+    So of two tables that have one name the former was dropped. Errors: `EncodeError` where a key is gone.
     """
     used = {file.relation_id for file in files}
     by_table: dict[int | str, list[Relation]] = {}
     for relation in sorted(relations, key=lambda one: one.relation_id):
-        if relation.relation_id in used:
-            by_table.setdefault(relation.name if relation.oid is None else relation.oid, []).append(relation)
+        by_table.setdefault(relation.name if relation.oid is None else relation.oid, []).append(relation)
     by_name: dict[str, list[Relation]] = {}
     replaced = []
-    for versions in sorted(by_table.values(), key=lambda found: found[-1].relation_id):
-        name = versions[-1].name
-        if name in by_name:
-            replaced.append(f"{name}, as definition {by_name[name][-1].relation_id} had it")
-        by_name[name] = versions
+    for definitions in sorted(by_table.values(), key=lambda found: found[-1].relation_id):
+        versions = [relation for relation in definitions if relation.relation_id in used]
+        if not versions:
+            continue
+        last = definitions[-1]
+        if last.name in by_name:
+            replaced.append(f"{last.name}, as definition {by_name[last.name][-1].relation_id} had it")
+        by_name[last.name] = [*versions[:-1], replace(versions[-1], schema=last.schema, table=last.table)]
     return [_lineage(versions) for _, versions in sorted(by_name.items())], tuple(replaced)
 
 
