@@ -28,8 +28,6 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.capture.overtaken import unless_overtaken
@@ -43,6 +41,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, 
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
 from airflow_parallel_apply.pipeline.copy.postgres.record import empty_tables
+from airflow_parallel_apply.pipeline.copy.postgres.renames_ahead import renames_ahead
 from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
@@ -51,7 +50,7 @@ from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
-from airflow_parallel_apply.pipeline.model.change import Mark, Relation, latest_names
+from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
 from airflow_parallel_apply.pipeline.model.finding import refuse, table_options
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
@@ -265,30 +264,14 @@ class Recopy:
         """Require that no rename is on its way to the target: it would rename the copy instead of the table that had
         the name.
         """
-        log = open_reader(self._config.log_url)
-        copied = {relation.oid: (relation.schema, relation.table) for relation in relations}
-        renaming = {
-            relation.relation_id: relation.oid
-            for relation in log.state().relations
-            if relation.renaming is not None and relation.oid not in copied
-            if any(old in copied.values() for old, _ in relation.renaming.pairs)
-        }
         applied_seqno = low_watermark(self._holding.target.positions())
-        last_seqno = log.state().last_seqno
-        transactions = log.transactions(applied_seqno, last_seqno)
-        marks = zip(*(transactions.column(name).to_pylist() for name in ("seqno", "marks")), strict=True)
-        marked = pa.array([seqno for seqno, found in marks if Mark.RELATION in (found or ())], pa.int64())
-        for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]) if renaming else ():
-            is_renamed = pc.is_in(batch.column("relation_id"), pa.array([*renaming], pa.int32()))
-            found = batch.filter(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), marked)))
-            if found.num_rows:
-                now = {relation.oid: relation.name for relation in log.state().relations}
-                had = sorted({now[renaming[one]] for one in found.column("relation_id").to_pylist()})
-                raise self._wrong(
-                    "the log has renames of these tables' names that the target has not followed yet",
-                    "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them. "
-                    f"If it stops before that, copy what had the names: {table_options(had)}.",
-                )
+        had = renames_ahead(self._config.log_url, relations, applied_seqno=applied_seqno)
+        if had:
+            raise self._wrong(
+                "the log has renames of these tables' names that the target has not followed yet",
+                "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them. If it "
+                f"stops before that, copy what had the names: {table_options(had)}.",
+            )
 
     def _load(
         self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable], *, as_replica: bool
