@@ -5,48 +5,41 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LogError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.log.readers import read_readers
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import (
     Finding,
     Severity,
     Side,
     errors,
-    listed,
     refuse,
-    table_options,
 )
 from airflow_parallel_apply.pipeline.model.sighting import in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import (
     SourceTable,
-    list_tables,
     matching,
     tables_now,
-    with_rows,
 )
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import look_again
-from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import has_read, renamed
-from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import look_then, published
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
 from airflow_parallel_apply.pipeline.source.postgres.proof.marks import needs_mark
-from airflow_parallel_apply.pipeline.source.postgres.proof.observed import entering_look, observe
+from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
-from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import followed_once, still_under, tell_renamed
+from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import tell_renamed
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import watch
 from airflow_parallel_apply.pipeline.source.postgres.session import LOCK_TIMEOUT, Session
 from airflow_parallel_apply.pipeline.source.postgres.setup.copied import copied_rows
-from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import WITH_GENERATED, FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import FirstRun
+from airflow_parallel_apply.pipeline.source.postgres.setup.new_tables import follow_new, require_matched
 from airflow_parallel_apply.pipeline.source.postgres.setup.objects import PipelineObjects, Record, Server
 from airflow_parallel_apply.pipeline.source.postgres.slot.copy_marks import CopyMarks
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
@@ -60,7 +53,6 @@ from airflow_parallel_apply.pipeline.source.protocol import (
     Stream,
 )
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
-from airflow_parallel_apply.postgres.quoting import quoted
 
 
 @dataclass(slots=True)
@@ -138,8 +130,11 @@ class Preparation:
         return Look(registration=registration.to_text(), sightings=sightings)
 
     def follow(self, log: LogState, keep: Keep) -> tuple[str, ...]:
-        self._refuse_unmatched(self._tables, self._followed)
-        return self._follow(log, [one for one in self._followed if not one.is_published], keep)
+        require_matched(self._known, self.config, self._tables, self._followed)
+        new, record = [one for one in self._followed if not one.is_published], self._record
+        if not new or record is None:
+            return ()
+        return follow_new(self._known, self.config, log, new, keep, write_record=lambda: self._write_record(record))
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         """See `Source.findings`. Takes no lock."""
@@ -156,7 +151,7 @@ class Preparation:
                 state = mine.known_log(server, record).state()
                 self.slot.require_resumable(state.place)
                 findings += self._proof(state).findings(self.config)
-                self._refuse_unmatched(self._tables, self._followed)
+                require_matched(mine, self.config, self._tables, self._followed)
             else:
                 self._first_run(mine).require_rows()
         except FatalError as error:
@@ -270,79 +265,3 @@ class Preparation:
         finally:
             if not connection.broken:
                 connection.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [key])
-
-    def _follow(self, log: LogState, tables: Sequence[SourceTable], keep: Keep) -> tuple[str, ...]:
-        """Tables that are new. Writers are held off for the moment, so that no row falls between. The comment is
-        written in the same transaction: by that the alteration is known as ours. The log knows before it what the
-        tables are, and from where on they count.
-        """
-        if not tables or self._record is None:
-            return ()
-        connection, publication = self.session.catalog(), sql.Identifier(self.publication)
-        with connection.transaction():
-            has_generated = any(table.generated for table in tables)
-            if has_generated:
-                self._known.require_unaltered(log.registration)
-            self._write_record(self._record)
-            if has_generated:
-                connection.execute(
-                    sql.SQL("ALTER PUBLICATION {} SET ({})").format(publication, sql.SQL(WITH_GENERATED))
-                )
-            connection.execute(
-                sql.SQL("LOCK TABLE {} IN SHARE MODE").format(sql.SQL(", ").join(table.own_rows for table in tables))
-            )
-            if not has_read(connection, [table.oid for table in tables]):
-                raise renamed([table.name for table in tables], op="prepare")
-            names = with_rows(connection, tables)
-            left = [table.name for table in followed_once(log, tables) if table.name not in names]
-            if left:
-                raise self._wrong(
-                    f"has tables without rows, which this pipeline followed once and did not see since: {listed(left)}",
-                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {table_options(left)}, which "
-                    "empties them at the target; or leave them out with an exclude pattern.",
-                )
-            if names:
-                known = list_tables(connection, self.publication)
-                waiting = [table.name for table in tables if still_under(log.relations, known, table) is not None]
-                if waiting:
-                    raise self._wrong(
-                        f"has new tables with rows under names that others had, which the target has not renamed yet: "
-                        f"{listed(waiting)}",
-                        f"Leave {listed(waiting)} out with an exclude pattern until a run has followed the rename and "
-                        "is green; then take them in again.",
-                    )
-                raise self._wrong(
-                    f"has new tables with rows, which this pipeline did not see: {listed(names)}",
-                    f"Run parallel-apply recopy --pipeline {self.config.pipeline} {table_options(names)}, which "
-                    "brings their rows in; or empty them, or leave them out with an exclude pattern.",
-                )
-            added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
-            connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))
-            now, lsn = observe(connection, self.publication).tables, self.slot.inserted_lsn()
-            if any(table.oid not in now for table in tables):
-                raise renamed([table.name for table in tables], op="prepare")
-            entering = [now[table.oid].registered for table in tables]
-            keep(partial(entering_look, entering, look_then(connection, [table.oid for table in entering], lsn), lsn))
-        return tuple(f"Added {table.name} to publication {self.publication}." for table in tables)
-
-    def _refuse_unmatched(self, tables: Sequence[SourceTable], followed: Sequence[SourceTable]) -> None:
-        known = {table.oid for table in followed}
-        found = [table for table in tables if table.is_published and table.oid not in known]
-        if found:
-            # Without ONLY the tables that inherit from them would leave with them.
-            leaving = ", ".join(f"ONLY {quoted(table.schema, table.table)}" for table in found)
-            drop = f"ALTER PUBLICATION {quoted(self.publication)} DROP TABLE {leaving}"
-            readers = () if self.config.is_served else read_readers(self.config.log_url)
-            others = {entry.pipeline for entry in readers} - {self.config.pipeline}
-            raise self._wrong(
-                f"publishes tables that the patterns no longer match: {listed([table.name for table in found])}",
-                f"Keep them in the patterns, since {listed(sorted(others))} may follow them by the same slot. Only if "
-                f"no pipeline is to follow them any more, give all the same patterns, and run {drop}."
-                if others
-                else f"Run {drop}; the pipeline no longer follows them then. Or keep them in the patterns.",
-            )
-
-    def _wrong(self, what: str, hint: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"the source {self.session.place} {what}", op="prepare", pipeline=self.config.pipeline, hint=hint
-        )
