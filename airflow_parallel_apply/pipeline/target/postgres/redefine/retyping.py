@@ -17,9 +17,9 @@ _TEXTS: Final = ("text", "character varying")
 
 
 def retyping(table: TargetTable, index: int) -> tuple[str, ...]:
-    """They keep every text that the column prints for the pipeline, which of most types a cast does not, nor another
-    session's settings. A default that the server casts to no such type goes: rows come with their values. Where the
-    target's type has the name of the source's, and takes less, it is text that takes all.
+    """Statements that keep every text which the column prints for the pipeline: a cast of most types does not, nor do
+    another session's settings. A default that the server casts to no such type goes: rows come with their values. Where
+    the target's type has the name of the source's, and takes less, it is text that takes all.
     """
     relation = table.relation
     column = relation.columns[index]
