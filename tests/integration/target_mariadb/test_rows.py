@@ -130,6 +130,28 @@ def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
     maria.require_equal("SELECT id, md5(big), u, n FROM t")
 
 
+def test_keys_that_change_by_the_blanks_that_end_them_get_the_source_s_text(maria: MariaDbRig) -> None:
+    maria.make(
+        [
+            "CREATE DOMAIN code AS bpchar",
+            "CREATE TABLE t (k bpchar PRIMARY KEY, v integer)",
+            "CREATE TABLE pair (a integer, k code, PRIMARY KEY (a, k))",
+        ],
+        [],
+    )
+    assert maria.propose() == []
+    maria.make([], ["ALTER TABLE t ADD INDEX (v)", "ALTER TABLE pair ADD INDEX (k)"])
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t VALUES ('a', 1), ('b ', 2)", "INSERT INTO pair VALUES (1, 'a'), (2, 'b ')")
+    maria.rig.run()
+    maria.rig.write("UPDATE t SET k = 'a ', v = 3 WHERE k = 'a'", "UPDATE t SET k = 'b' WHERE k = 'b'")
+    maria.rig.write("UPDATE pair SET k = 'a ' WHERE k = 'a'", "UPDATE pair SET k = 'b' WHERE k = 'b'")
+    maria.rig.run()
+    for query in ("SELECT {}, v FROM t", "SELECT {}, a FROM pair"):
+        there, here = query.format("HEX(k)"), query.format("upper(encode(bpcharsend(k), 'hex'))")
+        maria.require_equal(there, at_source=here)
+
+
 @gated
 def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
     maria.make(

@@ -178,8 +178,10 @@ def _has_digits(found: TargetColumn, whole: int, scale: int) -> bool:
 
 
 def _pads_any(column: Column) -> bool:
-    """True if the source takes texts of different widths for equal, as those of `char(n)` never are."""
-    return column.kind is KeyKind.BLANK_PADDED and column.type_name == "bpchar"
+    """True if the source may take texts of different widths for equal, as those of `char(n)` never are. The name of a
+    domain does not tell which of the two it is.
+    """
+    return column.kind is KeyKind.BLANK_PADDED and not column.type_name.startswith("character(")
 
 
 def _require_text(column: Column, found: TargetColumn, wanted: str) -> None:

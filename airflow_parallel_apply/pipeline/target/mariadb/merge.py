@@ -20,6 +20,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.target.mariadb.multiset import merge_multiset
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quoted
@@ -160,8 +161,11 @@ def _delete(part: Part) -> str:
 
 
 def _update(part: Part) -> str:
-    """Set every column but the key's, which are equal; of a table that has no other, one of these."""
-    names = [column.name for column in part.table.relation.columns if not column.key]
+    """Set every column; those of the key only where an equal key may have another text, as with blanks that end it. A
+    table that has no other column gets one of the key's.
+    """
+    columns = part.table.relation.columns
+    names = [column.name for column in columns if not column.key or column.kind is KeyKind.BLANK_PADDED]
     made = [f"t.{quoted(name)} = {_sent(part, name)}" for name in names]
     if not made:
         key = quoted(part.table.key_names[0])
