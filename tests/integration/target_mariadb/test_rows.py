@@ -152,6 +152,23 @@ def test_keys_that_change_by_the_blanks_that_end_them_get_the_source_s_text(mari
         maria.require_equal(there, at_source=here)
 
 
+def test_a_key_of_timestamps_stays_where_the_server_changes_those_without_a_default(maria: MariaDbRig) -> None:
+    maria.make(
+        ["CREATE TABLE t (at timestamptz PRIMARY KEY, u integer UNIQUE)"],
+        ["CREATE TABLE t (at timestamp(6) NOT NULL DEFAULT '2001-01-01' PRIMARY KEY, u int UNIQUE)"],
+    )
+    maria.server.run("SET GLOBAL explicit_defaults_for_timestamp = OFF")
+    try:
+        maria.rig.prepare()
+        maria.rig.write("INSERT INTO t VALUES ('2020-01-01+00', 1), ('2021-01-01+00', 2)")
+        maria.rig.run()
+        maria.rig.write("UPDATE t SET u = u + 5")
+        maria.rig.run()
+    finally:
+        maria.server.run("SET GLOBAL explicit_defaults_for_timestamp = ON")
+    maria.require_equal("SELECT u, YEAR(at) FROM t", at_source="SELECT u, extract(year FROM at) FROM t")
+
+
 @gated
 def test_rows_without_a_key_are_counted(maria: MariaDbRig) -> None:
     maria.make(

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.naming import (
 )
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable
 
 _LETTERS: Final = 64
 """The length of a column's name at most. None of the source's is as long."""
@@ -45,7 +45,7 @@ def create_staging(staging: str, table: TargetTable) -> str:
     lines = [f"{quoted(OPERATION)} char(1) CHARACTER SET ascii NOT NULL"]
     for column in relation.columns:
         found = table.columns[column.name]
-        lines.append(f"{quoted(column.name)} {found.plain_type} {'NOT NULL' if column.key else 'NULL DEFAULT NULL'}")
+        lines.append(f"{quoted(column.name)} {found.plain_type} {_empty(found) if column.key else 'NULL DEFAULT NULL'}")
     lines.append(f"{quoted(UNSENT)} text CHARACTER SET ascii NULL")
     if not keys:
         lines.append(f"{quoted(NUMBER)} bigint NOT NULL AUTO_INCREMENT")
@@ -66,6 +66,13 @@ def require_shape(session: Session, staging: str, table: TargetTable) -> None:
             table=table.relation.name,
             hint="The unit is staged again.",
         )
+
+
+def _empty(key: TargetColumn) -> str:
+    """What a key's column has in place of NULL. A timestamp without a default becomes the time of each update where the
+    server's `explicit_defaults_for_timestamp` is off, as it is by default before MariaDB 10.10.
+    """
+    return "NOT NULL DEFAULT '2000-01-01 00:00:00'" if key.type == "timestamp" else "NOT NULL"
 
 
 def _shape(table: TargetTable) -> str:
