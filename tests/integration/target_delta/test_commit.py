@@ -14,7 +14,9 @@ from deltalake.fs import DeltaStorageHandler
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.delta import applying, positions
+from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 from airflow_parallel_apply.pipeline.target.delta.merge import merge
+from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
 from airflow_parallel_apply.pipeline.target.steps import Merge, Truncate
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
@@ -236,6 +238,29 @@ def test_a_merge_that_stands_still_while_its_successor_finishes_commits_nothing(
     assert rig.rows(A) == [("1", "2", "y")]
     assert rig.seqnos() == [2, -1]
     assert rig.table(A).version() == 3
+
+
+def test_a_decision_of_a_lane_that_sleeps_is_not_taken_back_by_others(
+    rig: LakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", of=2)])
+    apply = applying.Applier.apply
+
+    def refused(applier: applying.Applier, state: State, decided: Decided) -> list[KnownTable]:
+        monkeypatch.undo()
+        rig.table(B).alter.add_constraint({"refuses": "id <> '9'"})
+        with pytest.raises(TargetError, match=r"is decided.*failed validation"):
+            rig.open().own(2)
+        rig.table(B).alter.drop_constraint("refuses")
+        return apply(applier, state, decided)
+
+    monkeypatch.setattr(applying.Applier, "apply", refused)
+    rig.apply(1, 2, [insert(2, "9", "b", of=2)])
+    assert rig.rows(B) == [("1", "a"), ("9", "b")]
+    assert rig.seqnos() == [2, -1]
+    rig.generation = 2
+    rig.apply(2, 3, [insert(3, "10", "c", of=2)])
+    assert rig.seqnos() == [3, -1]
 
 
 def test_a_repeated_commit_changes_nothing(rig: LakeRig) -> None:

@@ -109,11 +109,12 @@ def with_decision(state: State, unit: Unit, decided: Decided, tables: Sequence[K
     return replace(state, decided=(*state.decided, decided), tables=with_known(state.tables, tables))
 
 
-def without_decision(state: State, decided: Decided) -> State:
-    """The unit will not be in the tables; only the claim that decided it may say so, since others may bring it in as
-    soon as they hold the channel.
+def without_decision(state: State, unit: Unit, decided: Decided) -> State:
+    """The unit will not be in the tables; only the claim that decided it may say so, in its own generation: others may
+    bring it in as soon as they own the positions or hold the channel.
     """
-    if any(at.claim != decided.token for at in state.positions if decided.scope in (None, at.channel)):
+    held = (unit.generation, decided.token)
+    if any((at.generation, at.claim) != held for at in state.positions if decided.scope in (None, at.channel)):
         return state
     return replace(state, decided=tuple(one for one in state.decided if one != decided))
 

@@ -20,7 +20,7 @@ transaction for each channel, the last seqno of the unit that it has.
 | a zombie behind its decision | its successor brings in the same; one of both commits, the other passes over |
 | a twin of a lane, or of whoever finishes | the same |
 | another writer of T | the merge is tried again on what it wrote |
-| T1 refuses | the claim takes its decision back: nothing happened, the run is red |
+| T1 refuses | the lane, if it still owns P, takes its decision back: nothing happened, the run is red |
 | T2 refuses when T1 has its part, or a successor is refused | it stays decided, the run is red, the next goes on |
 | the machine, after any commit | each commit was on the disk, data first, before the next one was made |
 
@@ -224,7 +224,7 @@ class DeltaTarget:
         decided = Decided(scope=scope, last_seqno=unit.last_seqno, token=unit.token, changes=changes)
         state = self._positions.update(lambda found: with_decision(found, unit, decided, tables))
         if decided in state.decided:
-            self._finish(state, decided)
+            self._finish(state, decided, unit)
 
     def discard(self, token: str) -> None:
         def is_ours() -> bool:
@@ -253,9 +253,10 @@ class DeltaTarget:
             self._finish(state, decided)
         return self._state() if state.decided_of(channel) else state
 
-    def _finish(self, state: State, decided: Decided) -> None:
-        """Bring a decided unit in, and move its positions. Errors: `TargetError`, `StagingLost`, and the decision was
-        taken back, if its own claim says so and no table has anything of it.
+    def _finish(self, state: State, decided: Decided, unit: Unit | None = None) -> None:
+        """Bring a decided unit in, and move its positions. `unit`: of the lane that decided it; None for all others, who do
+        not know whether that lane sleeps and brings it in later. Errors: `TargetError`, `StagingLost`, and the lane
+        took its decision back, if it still owns the positions and no table has anything of it.
         """
         try:
             tables = self._applier.apply(state, decided)
@@ -263,15 +264,16 @@ class DeltaTarget:
             if decided not in self._state().decided:
                 # Another one has finished it, and dropped what was staged.
                 return
-            if self._applier.has_begun(state, decided) or decided in self._taken_back(decided):
+            is_others = unit is None or self._applier.has_begun(state, decided)
+            if unit is None or is_others or decided in self._taken_back(unit, decided):
                 raise _stuck(decided, error) from error
             raise
         self._positions.update(lambda found: finished(found, decided, tables))
         self._staging.drop([name for change in decided.changes for name in change.files])
 
-    def _taken_back(self, decided: Decided) -> tuple[Decided, ...]:
+    def _taken_back(self, unit: Unit, decided: Decided) -> tuple[Decided, ...]:
         """Take a decision back, if that is this claim's to do; returns what is decided then."""
-        return self._positions.update(lambda found: without_decision(found, decided)).decided
+        return self._positions.update(lambda found: without_decision(found, unit, decided)).decided
 
     def _state(self) -> State:
         return self._positions.update(lambda found: found)
