@@ -12,8 +12,7 @@ from airflow_parallel_apply.pipeline.model.change import Mark, Relation
 
 
 def renames_ahead(log_url: str, copied: Sequence[Relation], *, applied_seqno: int) -> list[str]:
-    """Present names of the tables that had a name of these, and are renamed behind what was applied. Errors: the log's.
-    """
+    """Present names of tables that had one of these names and are renamed behind what was applied."""
     log = open_reader(log_url)
     names = {relation.oid: (relation.schema, relation.table) for relation in copied}
     renaming = {
