@@ -254,9 +254,9 @@ class DeltaTarget:
         return self._state() if state.decided_of(channel) else state
 
     def _finish(self, state: State, decided: Decided, unit: Unit | None = None) -> None:
-        """Bring a decided unit in, and move its positions. `unit`: of the lane that decided it; None for all others, who
-        do not know whether that lane sleeps and brings it in later. Errors: `TargetError`, `StagingLost`, and the lane
-        took its decision back, if it still owns the positions and no table has anything of it.
+        """Bring a decided unit in, and move its positions. `unit`: of the lane that decided it; None for all others,
+        who do not know whether that lane sleeps and brings it in later. Errors: `TargetError`, `StagingLost`, and the
+        lane took its decision back, if it still owns the positions and no table has anything of it.
         """
         try:
             tables = self._applier.apply(state, decided)
