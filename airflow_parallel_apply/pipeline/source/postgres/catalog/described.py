@@ -123,6 +123,9 @@ def describe(
     """
     typings = next(typings_of(connection, [wire]))
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
+    if seen is not None and known is not None and any((one.number or 0) > seen.last_number for one in known.columns):
+        # A copy has come in between, of which nothing was told.
+        seen = replace(seen, names=())
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
     had_key = _had_key(shape, seen, known)
     then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape

@@ -50,6 +50,11 @@ class Shape:
     rewritten: tuple[tuple[int, int], ...]
 
     @property
+    def has_versions(self) -> bool:
+        """False of what an event trigger of an earlier version sent."""
+        return all(column.version for column in self.columns.values())
+
+    @property
     def plain(self) -> frozenset[int]:
         """The columns that every relation message names."""
         return frozenset(number for number, column in self.columns.items() if not column.generated)

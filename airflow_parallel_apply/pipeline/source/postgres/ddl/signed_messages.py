@@ -49,7 +49,7 @@ _QUOTES: Final = str.maketrans("", "", "'\"")
 class SignedMessage:
     """A message. `ddl`: what the target runs; empty of any other. `part`: a table with rows that an ALTER TABLE was
     about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a followed table
-    had become, by a trigger that tells versions. `writers`: what the catalog calls the transaction: its own id, and
+    had become. `writers`: what the catalog calls the transaction: its own id, and
     those of its subtransactions that had altered something when DDL was sent.
     """
 
@@ -129,7 +129,5 @@ def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:
         sent = json.loads(content)
         return SignedMessage(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])
     if prefix == SIGHTING_PREFIX and (sent := json.loads(content))["version"] == VERSION:
-        shape = shape_of_row(sent["shape"])
-        if all(column.version for column in shape.columns.values()):
-            return SignedMessage(xid=xid, shape=shape)
+        return SignedMessage(xid=xid, shape=shape_of_row(sent["shape"]))
     return SignedMessage(xid=xid)

@@ -4,18 +4,20 @@ otherwise: `alteration_doubts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.inheritance import altered_inheritance
 from airflow_parallel_apply.pipeline.source.postgres.proof.labels import renamed_labels
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
+from airflow_parallel_apply.pipeline.source.postgres.proof.untold_columns import exchanged_columns
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
 _NO_USING: Final = "there was no USING, and the target's columns have the source's types"
@@ -37,6 +39,9 @@ _ATTRIBUTES_FIRST: Final = (
     "if it has the type, and then go on: "
 )
 _YOUNG_FIRST: Final = "Run the same ALTER TYPE at the target, if it has the type as it was made, and then go on: "
+_UNTOLD_HINT: Final = (
+    "The event trigger tells of a change only if it is on: leave it enabled in migrations, and event_triggers as well."
+)
 
 
 def alteration_doubts(
@@ -46,16 +51,22 @@ def alteration_doubts(
     pairs: Sequence[Pair],
     known: Mapping[int, RegisteredTable],
     *,
+    sightings: Collection[Sighting],
     horizon: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Yield the doubts of tables that are otherwise than registered, with what was registered of them. `known`: all
-    registered tables, by oid. `horizon`: that of the registration. Errors: psycopg's own.
+    registered tables, by oid. `sightings`: those in the log. `horizon`: that of the registration. Errors: psycopg's
+    own.
     """
     yield from _value_doubts(connection, slot, publication, pairs, horizon)
     yield from _label_doubts(connection, slot, publication, pairs, horizon)
     yield from _attribute_doubts(connection, slot, publication, pairs, horizon)
     yield from _young_type_doubts(connection, slot, publication, pairs, horizon)
     yield from _inheritance_doubts(connection, slot, publication, pairs, known)
+    for before, after in exchanged_columns(connection, slot, publication, pairs, sightings):
+        what = f"a column of {after.name} was dropped and another one created, and the source's event trigger, which "
+        what += "tells of such changes, did not tell of both"
+        yield Doubt(table=after.name, what=what, more=_UNTOLD_HINT), before
 
 
 def _value_doubts(

@@ -141,6 +141,7 @@ def prove(
             publication,
             pairs,
             known,
+            sightings=log.sightings,
             horizon=horizon,
         ):
             doubts.append(table_doubt)

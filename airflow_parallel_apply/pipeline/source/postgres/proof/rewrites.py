@@ -138,7 +138,7 @@ def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage
     for message in messages:
         if message.part is not None:
             plain.setdefault(message.part, []).append((message.file, message.is_plain))
-        elif message.shape is not None and message.shape.oid == oid:
+        elif message.shape is not None and message.shape.oid == oid and message.shape.has_versions:
             columns = {number: one for number, one in message.shape.columns.items() if not one.generated}
             sent = Look(
                 files={part: dict(message.shape.rewritten).get(part, part) for part in last.files},

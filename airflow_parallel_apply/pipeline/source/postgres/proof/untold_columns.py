@@ -1,0 +1,80 @@
+"""Tables of which a column was dropped and another one made, while the event trigger that tells of changes was off.
+
+A relation message is read by the last definition that the source told. The new column may have the name and the type of
+the one before, so that nothing in the message differs, and its values would be taken for those of the former column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.model.sighting import Sighting
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
+from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
+from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair
+
+_XIDS: Final = 2**32
+
+
+def exchanged_columns(
+    connection: psycopg.Connection[Any],
+    slot: str,
+    publication: str,
+    pairs: Sequence[Pair],
+    sightings: Collection[Sighting],
+) -> Iterator[Pair]:
+    """Yield the tables with columns of which the source should have told and did not. `sightings`: those in the log.
+    Errors: psycopg's own.
+    """
+    exchanged = [pair for pair in pairs if _is_exchanged(_columns(pair[0]), len(pair[0].versions), pair[1])]
+    if not exchanged:
+        return
+    messages = signed_messages(connection, slot, publication)
+    was_telling = {sighting.oid for sighting in sightings if sighting.names}
+    for before, now in exchanged:
+        if not _is_told(before, now, messages, was_telling=before.oid in was_telling):
+            yield before, now
+
+
+def _columns(table: RegisteredTable) -> frozenset[int]:
+    """The numbers of the columns that relation messages name."""
+    return frozenset(number for number, version in enumerate(table.versions, 1) if version)
+
+
+def _is_exchanged(there: frozenset[int], last_number: int, now: RegisteredTable) -> bool:
+    """True if a column that was there is gone, and another one was made: neither alone passes for what was told."""
+    return len(now.versions) > last_number and not there <= _columns(now)
+
+
+def _is_told(
+    before: RegisteredTable, now: RegisteredTable, messages: Sequence[SignedMessage], *, was_telling: bool
+) -> bool:
+    """True if no exchange lies between two definitions of which the source told the second by another change only.
+    `was_telling`: whether it did so from the registration on; else it does from its first message on.
+    """
+    there, last_number = _columns(before), len(before.versions)
+    for message in messages:
+        shape = message.shape
+        # The slot may hold messages of before the registration.
+        if shape is None or shape.oid != before.oid or shape.last_number < last_number:
+            continue
+        new = frozenset(range(last_number + 1, shape.last_number + 1))
+        if was_telling and new and not (there <= shape.plain or _has_made(message.xid, new, shape)):
+            return False
+        there, last_number, was_telling = (there | new) & shape.plain, shape.last_number, True
+    return not (was_telling and _is_exchanged(there, last_number, now))
+
+
+def _has_made(xid: int, numbers: frozenset[int], shape: Shape) -> bool:
+    """True if a transaction, or a subtransaction of it, can have made all of some columns: their entries in the catalog
+    are no older than it.
+    """
+    return numbers <= shape.columns.keys() and all(
+        # A trigger of an earlier version does not tell versions.
+        not (version := shape.columns[number].version) or (version - xid) % _XIDS < _XIDS // 2
+        for number in numbers
+    )
