@@ -81,12 +81,8 @@ def owner_of_column(
     return None if owner is None else (str(owner[0]), str(owner[1]))
 
 
-def heirs(
-    connection: psycopg.Connection[Any], schema: str, table: str, column: str | None = None
-) -> list[tuple[str, str]]:
-    """Schema and name of a table's children at any depth, without partitions; or of those that have a column of this
-    name as their own. Errors: psycopg's own.
-    """
-    values = {"schema": schema, "table": table, "column": column}
+def heirs(connection: psycopg.Connection[Any], schema: str, table: str) -> list[tuple[str, str]]:
+    """Schema and name of a table's children at any depth, without partitions. Errors: psycopg's own."""
+    values = {"schema": schema, "table": table}
     found = connection.execute(statement("inherited", "heirs", schema=schema), values).fetchall()
     return [(str(one), str(other)) for one, other in found]

@@ -12,6 +12,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import owner_of_column
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -65,10 +66,12 @@ def renamed_columns(
     ).fetchall()
     there = [str(name) for (name,) in found]
     strangers = [name for name in there if name in renamed.values() and name not in renamed]
-    owners = (owner_of_column(connection, quoted(*own), quoted(name), schema=schema) for name in renamed)
-    table = sql.Identifier(*next((owner for owner in owners if owner is not None), own))
-    aside = [_renaming_one(table, name, f"{name[:_LETTERS]}{_IN_THE_WAY}") for name in strangers]
-    statements = (*aside, *renaming(table, [*renamed.items()], there))
+    owners = {
+        name: owner_of_column(connection, quoted(*own), quoted(name), schema=schema) for name in (*strangers, *renamed)
+    }
+    aside = [_renaming_one(owners[name] or own, name, out_of_the_way(name)) for name in strangers]
+    pairs = [(owners[name] or own, name, wanted) for name, wanted in renamed.items()]
+    statements = (*aside, *renaming(pairs, there))
     text = "; ".join(one.as_string(connection) for one in statements)
     return RenamedColumns(relation, renamed, text, vouching(relation, schema, pipeline) if strangers else "")
 
@@ -93,19 +96,25 @@ def vouching(relation: Relation, schema: str, pipeline: str) -> str:
     return f"{what} {forget.as_string()} at the target, which takes columns by their names; then run again."
 
 
-def renaming(table: sql.Identifier, names: Sequence[tuple[str, str]], there: Collection[str]) -> list[sql.Composed]:
-    """The statements that rename columns, from former names to new ones: by way of names in between, where one takes
-    another's. `there`: the names that the table has.
+def renaming(pairs: Sequence[tuple[Name, str, str]], there: Collection[str]) -> list[sql.Composed]:
+    """The statements that rename columns, given as the table that each is altered in, its former name and its new one:
+    by way of names in between, where one takes another's. `there`: the names that the table has.
     """
-    if not {old for old, _ in names} & {new for _, new in names}:
-        return [_renaming_one(table, old, new) for old, new in names]
+    if not {old for _, old, _ in pairs} & {new for _, _, new in pairs}:
+        return [_renaming_one(*pair) for pair in pairs]
     free = (name for name in map(_ASIDE.format, count()) if name not in there)
-    aside = [(old, new, name) for (old, new), name in zip(names, free, strict=False)]
+    aside = [(*pair, name) for pair, name in zip(pairs, free, strict=False)]
     return [
-        *(_renaming_one(table, old, name) for old, _, name in aside),
-        *(_renaming_one(table, name, new) for _, new, name in aside),
+        *(_renaming_one(table, old, name) for table, old, _, name in aside),
+        *(_renaming_one(table, name, new) for table, _, new, name in aside),
     ]
 
 
-def _renaming_one(table: sql.Identifier, old: str, new: str) -> sql.Composed:
-    return sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(table, sql.Identifier(old), sql.Identifier(new))
+def out_of_the_way(name: str) -> str:
+    """The name of a column that had this one, which another column is to have."""
+    return f"{name[:_LETTERS]}{_IN_THE_WAY}"
+
+
+def _renaming_one(table: Name, old: str, new: str) -> sql.Composed:
+    names = sql.Identifier(*table), sql.Identifier(old), sql.Identifier(new)
+    return sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(*names)

@@ -36,6 +36,8 @@ class Alteration:
     """The type that the column has, where that is what changes."""
     owner: tuple[str, str] | None = None
     """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
+    strangers: tuple[str, ...] = ()
+    """Children whose own column has the new name, and is not known as one of the source's."""
 
 
 def freeing(connection: Connection, relation: Relation) -> tuple[sql.Composed, ...]:
@@ -80,6 +82,8 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
             hint += "takes it as done."
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
+    if alteration.strangers:
+        hint = f"In {', '.join(alteration.strangers)} a column of the target's own has the new name. {hint}"
     if alteration.owner is not None:
         hint = f"The target's table has the column from {'.'.join(alteration.owner)}. {hint}"
     if alteration.type_name is not None and lacks_type(connection, alteration.type_name):

@@ -17,12 +17,12 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
-from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import unclear, untold
 from airflow_parallel_apply.pipeline.target.postgres.redefine import fills
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import UNTOLD, Alteration, freed, left
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables, present_columns
+from airflow_parallel_apply.pipeline.target.postgres.redefine.child_columns import freeing_name
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.lacking_types import lacks_type
@@ -90,12 +90,16 @@ def follow(
         owners = {name: column.owner for name, column in columns.items() if column.owner is not None}
         changes = rename_columns(connection, new, changes, types, owners, present, ddl=ddl)
         columns = find_columns(connection, session, new)
+        done: list[sql.Composed] = []
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:
                 there.remove(change.new)
-            alteration = _alteration(connection, new, columns, change, is_emptied=is_emptied)
+            alteration = _alteration(connection, session, new, columns, change, is_emptied=is_emptied)
             if alteration is not None:
-                _alter(connection, new, alteration, ddl)
+                if alteration.owner is not None and alteration.statements:
+                    # It is left to a person, and what was done before it is undone.
+                    alteration = replace(alteration, statements=(*done, *alteration.statements))
+                done += _alter(connection, new, alteration, ddl)
                 columns = find_columns(connection, session, new)
     for column in there if not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
@@ -133,9 +137,12 @@ def uncomputed_since(connection: Connection, session: Session, old: Relation, ne
     return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
-def _alter(connection: Connection, relation: Relation, alteration: Alteration, ddl: DdlPolicy) -> None:
+def _alter(
+    connection: Connection, relation: Relation, alteration: Alteration, ddl: DdlPolicy
+) -> tuple[sql.Composed, ...]:
+    """Returns the statements that were run."""
     alteration = freed(connection, relation, alteration)
-    is_ours = alteration.is_certain and alteration.owner is None
+    is_ours = alteration.is_certain and alteration.owner is None and not alteration.strangers
     if ddl is not DdlPolicy.APPLY or not is_ours or lacks_type(connection, alteration.type_name):
         raise left(connection, relation, alteration)
     try:
@@ -146,6 +153,7 @@ def _alter(connection: Connection, relation: Relation, alteration: Alteration, d
         raise left(connection, relation, alteration) from error
     except _IN_THE_WAY as error:
         raise left(connection, relation, alteration, users=error.diag.message_detail or str(error)) from error
+    return alteration.statements
 
 
 def _has(columns: Columns, column: Column) -> bool:
@@ -201,7 +209,13 @@ def _shows(changes: Sequence[ColumnChange], relation: Relation, columns: Columns
 
 
 def _alteration(
-    connection: Connection, relation: Relation, columns: Columns, change: ColumnChange, *, is_emptied: bool
+    connection: Connection,
+    session: Session,
+    relation: Relation,
+    columns: Columns,
+    change: ColumnChange,
+    *,
+    is_emptied: bool,
 ) -> Alteration | None:
     """None where the target has it already, or a column of a type of its own keeps what older rows have."""
     old, new = change.old, change.new
@@ -214,14 +228,22 @@ def _alteration(
         return None
     if new is None:
         return _dropping(relation, old.name, found)
+    if found.owner is not None and old.name in columns and old.name != new.name and _has_other(relation, old, new):
+        # The table above has added one of its former name, which became one with it here.
+        what = f"was renamed to {new.name}, and another one took its name"
+        return Alteration(old.name, what, (), is_certain=False, owner=found.owner)
     alteration = _alteration_of_one(_altering(relation, found), columns, old, new)
     if alteration is None:
         return None
-    # At the source a child had no column of that name any more, else it could not have been renamed.
-    freed = heirs(connection, relation.schema, relation.table, new.name) if new.name not in columns else []
-    drop = sql.SQL("ALTER TABLE ONLY {} DROP COLUMN {}")
-    drops = (drop.format(sql.Identifier(*heir), sql.Identifier(new.name)) for heir in freed)
-    return replace(alteration, statements=(*drops, *alteration.statements), owner=found.owner)
+    if new.name in columns or found.owner is not None:
+        return replace(alteration, owner=found.owner)
+    before, strangers = freeing_name(connection, session, relation, new.name)
+    return replace(alteration, statements=(*before, *alteration.statements), strangers=strangers)
+
+
+def _has_other(relation: Relation, old: Column, new: Column) -> bool:
+    """True if another column of the relation has this one's former name."""
+    return any(column.name == old.name and column.number != new.number for column in relation.columns)
 
 
 def _dropping(relation: Relation, name: str, found: FoundColumn) -> Alteration:

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import freeing
+from airflow_parallel_apply.pipeline.target.postgres.redefine.child_columns import is_out_of_the_way
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
@@ -44,11 +45,11 @@ def rename_columns(
         is_done = not is_left and _is_exchanged(chain, types, ddl)
         if not (is_done if is_exchange else olds[0] not in types and news[-1] in types):
             is_certain = is_left or (not is_exchange and news[-1] not in types and set(olds) <= set(types))
-            owner = next((owners[name] for name in olds if name in owners), None)
-            table = sql.Identifier(*(owner or (relation.schema, relation.table)))
+            is_own = owners.keys().isdisjoint(olds)
             names = list(zip(olds, news, strict=True))
-            statements = [*freeing(connection, relation), *renaming(table, names, types)]
-            if not is_certain or owner is not None or ddl is not DdlPolicy.APPLY:
+            pairs = [(owners.get(old, (relation.schema, relation.table)), old, new) for old, new in names]
+            statements = [*freeing(connection, relation), *renaming(pairs, types)]
+            if not is_certain or not is_own or ddl is not DdlPolicy.APPLY:
                 raise _left(connection, relation, names, statements, is_certain=is_certain)
             for statement in statements:
                 connection.execute(statement)
@@ -61,6 +62,7 @@ def rename_columns(
 def left_of_present(changes: Sequence[ColumnChange], present: Mapping[int, str | None]) -> Iterator[ColumnChange]:
     """The changes, from the names that the target's columns have by now, as far as these are known, without those that
     are done. A dropped column that somebody put aside there stays, unless it has a name that another one is to have.
+    One that was moved out of the way of a parent's goes.
     """
     news = {change.new.name for change in changes if change.new is not None}
     for change in changes:
@@ -70,7 +72,7 @@ def left_of_present(changes: Sequence[ColumnChange], present: Mapping[int, str |
             continue
         name = present[number]
         if change.new is None:
-            if name is not None and name in {change.old.name, *news}:
+            if name is not None and (name in {change.old.name, *news} or is_out_of_the_way(name, change.old.name)):
                 yield replace(change, old=replace(change.old, name=name))
         elif name is None:
             yield change

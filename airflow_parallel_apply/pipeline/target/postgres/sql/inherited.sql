@@ -60,7 +60,7 @@ ORDER BY above.depth DESC, 1, 2
 LIMIT 1;
 
 -- name: heirs
--- The children of a table, at any depth, and no partitions; of a column, those that have one of its name as their own.
+-- The children of a table, at any depth, and no partitions.
 WITH RECURSIVE below (oid) AS (
     SELECT i.inhrelid
     FROM pg_inherits i
@@ -72,9 +72,27 @@ SELECT n.nspname::text, c.relname::text
 FROM below
 JOIN pg_class c ON c.oid = below.oid AND NOT c.relispartition
 JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE %(column)s::text IS NULL OR EXISTS (
-    SELECT
-    FROM pg_attribute a
-    WHERE a.attrelid = below.oid AND a.attname = %(column)s::text AND a.attinhcount = 0
+ORDER BY 1, 2;
+
+-- name: heirs_with_own_column
+-- The children of a table, at any depth, and no partitions, that have a column of this name as their own; the names of
+-- their columns, and whether this one is noted as one of the source's.
+WITH RECURSIVE below (oid) AS (
+    SELECT i.inhrelid
+    FROM pg_inherits i
+    WHERE i.inhparent = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))
+    UNION
+    SELECT i.inhrelid FROM below JOIN pg_inherits i ON i.inhparent = below.oid
 )
+SELECT n.nspname::text, c.relname::text, ARRAY(
+    SELECT other.attname::text FROM pg_attribute other WHERE other.attrelid = c.oid AND NOT other.attisdropped
+), EXISTS (
+    SELECT
+    FROM {schema}.applied_table known CROSS JOIN LATERAL jsonb_each(known.columns) AS k
+    WHERE known.pipeline = %(pipeline)s AND known.target = c.oid AND k.value::integer = a.attnum
+)
+FROM below
+JOIN pg_class c ON c.oid = below.oid AND NOT c.relispartition
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = %(column)s::text AND a.attinhcount = 0
 ORDER BY 1, 2;

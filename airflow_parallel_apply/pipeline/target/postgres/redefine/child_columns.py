@@ -1,0 +1,36 @@
+"""Own columns of children, of a name that a column of their parent is to have: renamed out of the way.
+
+At the source no child had one any more, else the parent's column could not have been renamed. Whether it was dropped or
+renamed, the child's own definition tells, which finds the column by its number, whatever name it has by then.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from psycopg import sql
+
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import out_of_the_way, renaming
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+
+
+def freeing_name(
+    connection: Connection, session: Session, relation: Relation, column: str
+) -> tuple[list[sql.Composed], tuple[str, ...]]:
+    """The statements that free a name in a table's children, and the names of those children whose column is not known
+    as one of the source's. Errors: psycopg's own.
+    """
+    values = {"schema": relation.schema, "table": relation.table, "pipeline": session.pipeline, "column": column}
+    found = connection.execute(session.sql("inherited", "heirs_with_own_column"), values).fetchall()
+    statements: list[sql.Composed] = []
+    for schema, table, there, _ in found:
+        names = (f"{out_of_the_way(column)}{number or ''}" for number in count())
+        free = next(name for name in names if name not in there)
+        statements += renaming([((schema, table), column, free)], there)
+    return statements, tuple(f"{schema}.{table}" for schema, table, _, is_noted in found if not is_noted)
+
+
+def is_out_of_the_way(name: str, former: str) -> bool:
+    """True of a name that a column of this former one gets here."""
+    return name.startswith(out_of_the_way(former))
