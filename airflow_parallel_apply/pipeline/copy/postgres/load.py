@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import Name, oid_then, own_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.target.postgres.catalog.held import require_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import RenamedColumns
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RenamedTable
@@ -84,6 +85,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
             with own_name(reading, oid, ".".join(part.table), op="copy") as name, copying.taking():
                 sent = send(into, copying.command, chunks(reading, _copy_out(part, name, copying.columns)))
             copying.finish(sent.rows)
+            require_held(into, schema=order.schema)
             into.execute(writing.sql("session", "brief"))
             origins.mark_shared(into, number, CommitOrigin(offset=order.offset))
             if not record.mark(into, order.copy_id, number, rows=sent.rows, text_bytes=sent.text_bytes):

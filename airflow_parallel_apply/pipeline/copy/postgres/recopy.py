@@ -59,6 +59,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session as S
 from airflow_parallel_apply.pipeline.source.postgres.setup.recopying import Recopying, TablesThen
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
+from airflow_parallel_apply.pipeline.target.postgres.catalog.held import require_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, hold_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.load.copying import open_copying
@@ -197,6 +198,8 @@ class Recopy:
             empty_tables(connection, self._writing, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)
             counts = self._load(connection, then, tables, as_replica=as_replica)
+            note_replaced(connection, self._writing, then.relations)
+            require_held(connection, schema=DEFAULT_SCHEMA)
             as_copied = partial(Recopied, recopy_id=recopy_id, offset=then.lsn)
             done = tuple(
                 as_copied(schema=table.relation.schema, table=table.relation.table, rows=count)
@@ -232,7 +235,6 @@ class Recopy:
             recorded = (*(copy for _, copy in further), *done)
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
-            note_replaced(connection, self._writing, then.relations)
         self._analyze(tables)
         return done
 

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyErro
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
+from airflow_parallel_apply.pipeline.target.postgres.catalog.held import forget_held, require_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.required_columns import ADDS_CONSTRAINTS
@@ -111,6 +112,9 @@ class Steps:
         for place, step in enumerate(rows, start=1):
             if isinstance(step, Truncate | Statement | Redefine) and not reinserting.as_replica:
                 check_what_waits(self._connection)
+            if isinstance(step, Statement | Redefine):
+                require_held(self._connection, schema=self._session.schema)
+                forget_held(self._connection)
             if not isinstance(step, Merge):
                 self._leave_merge_settings()
             match step:
@@ -145,6 +149,7 @@ class Steps:
                 case _:
                     assert_never(step)
         beside.require_nothing_left()
+        require_held(self._connection, schema=self._session.schema)
 
     def _merge(self, staged: StagedUnit, reinserting: Reinserting, beside: SideWrites) -> None:
         relations = [self._relations(table.relation_id) for table in staged.tables]

@@ -75,11 +75,18 @@ def free_name(connection: psycopg.Connection[Any], name: Name) -> Name:
 
 
 def giving_name(connection: psycopg.Connection[Any], found: Name, name: Name) -> str:
-    """The text of the statements that give a table this name, whatever has it. Errors: psycopg's own."""
+    """The text of the statements that give a table this name, whatever has it: in another schema that gets the table's
+    own name, since the indexes of both may have one name, too. Errors: psycopg's own.
+    """
     # Of any kind: ALTER TABLE renames a view, too.
-    is_taken = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))", name).fetchone()
-    aside = renaming_one(name, free_name(connection, name)) if is_taken != (None,) else []
-    return "; ".join(statement.as_string(connection) for statement in (*aside, *renaming_one(found, name)))
+    query = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text)) IS NOT NULL", name)
+    is_taken = query.fetchone() == (True,)
+    if is_taken and found[0] != name[0]:
+        statements = renaming_statements(Renaming(pairs=((found, name), (name, found)), is_certain=True))
+    else:
+        aside = renaming_one(name, free_name(connection, name)) if is_taken else []
+        statements = [*aside, *renaming_one(found, name)]
+    return "; ".join(statement.as_string(connection) for statement in statements)
 
 
 def giving_back(found: Name, statements: str, *, is_within: bool) -> str:

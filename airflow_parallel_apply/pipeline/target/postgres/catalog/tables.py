@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import (
     made_types,
 )
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import reads_its_server
+from airflow_parallel_apply.pipeline.target.postgres.catalog.held import note_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.indexes import UniqueIndex, unique_indexes
 from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import require_fit
@@ -231,12 +232,15 @@ def hold_tables(
 
 
 def lock_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
-    """Keep the tables that are there as they are until the transaction ends. Errors: psycopg's own."""
+    """Keep the tables that are there as they are until the transaction ends; whether they kept their names, too, is for
+    `require_held` to tell. Errors: psycopg's own.
+    """
     named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
     there = connection.execute(statement("tables", "there", schema=schema), named).fetchall()
     if there:
         tables = (sql.SQL("{}" if cut else "ONLY {}").format(sql.Identifier(*name)) for cut, *name in there)
         connection.execute(sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(sql.SQL(", ").join(tables)))
+        note_held(connection, relations, schema=schema)
 
 
 def found_instead(connection: psycopg.Connection[Any], relation: Relation) -> str | None:

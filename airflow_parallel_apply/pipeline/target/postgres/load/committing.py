@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from airflow_parallel_apply.pipeline.errors import DirectRefused
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.held import require_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.load.applying import StraightTables, merge_here
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
@@ -86,7 +87,7 @@ class DirectCommit:
         self, connection: Connection, staged: Sequence[StagedTable], relations: Sequence[Relation], row_count: int
     ) -> tuple[StagedTable, ...]:
         """Commit the unit, or the staging where nothing went straight into a table. Errors: `DirectRefused`,
-        `OwnershipLost`; psycopg's own.
+        `OwnershipLost`; those of `require_held`.
         """
         if not self._loaded:
             connection.execute("COMMIT")
@@ -96,6 +97,7 @@ class DirectCommit:
             raise DirectRefused(f"{found} insertions in {row_count} rows of {self._unit.row_count}")
         if staged and not merge_here(connection, self._session, staged, relations, mark=""):
             raise DirectRefused("some of the tables take no insertions straight")
+        require_held(connection, schema=self._session.schema)
         require_planned(connection, self._session, self._unit)
         with self._origins.letting_go():
             if self._unit.origin is not None:

@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.target.loading import LoadTask
+from airflow_parallel_apply.pipeline.target.postgres.catalog.held import require_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.load.applying import StraightTables, merge_here
 from airflow_parallel_apply.pipeline.target.postgres.naming import branch_name, holder_session, job_prefix
@@ -112,8 +113,8 @@ class Preparation:
     def end(
         self, connection: Connection, staged: Sequence[StagedTable], relations: Sequence[Relation]
     ) -> tuple[StagedTable, ...]:
-        """Apply what is staged, and prepare it, or commit the staging; says which of both there is. Errors: psycopg's
-        own.
+        """Apply what is staged, and prepare it, or commit the staging; says which of both there is. Errors: those of
+        `require_held`.
         """
         done = [*self._loaded, *staged]
         # What another job of the claim has prepared may be among these rows.
@@ -126,6 +127,7 @@ class Preparation:
                 return self.refused
             connection.execute("COMMIT")
             return tuple(staged)
+        require_held(connection, schema=self._session.schema)
         origins = CommitOrigins(self._session)
         # The session ends right behind this; but a pooler may keep it, with what it holds.
         with origins.letting_go():

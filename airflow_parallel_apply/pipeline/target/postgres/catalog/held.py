@@ -1,0 +1,41 @@
+"""Tables that a transaction writes by their names: those of the same names at its end, or nothing is committed.
+
+A lock keeps a table as it is. It does not keep its schema's name (ALTER SCHEMA … RENAME), and rows that come later go
+to what has the name by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from airflow_parallel_apply.pipeline.errors import Unavailable
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+
+
+def note_held(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
+    """Note the tables of these names, once they are locked. Errors: psycopg's own."""
+    named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
+    connection.execute(statement("held", "note", schema=schema), named)
+
+
+def require_held(connection: psycopg.Connection[Any], *, schema: str) -> None:
+    """Require that the noted tables have their names still: behind the last row that is written by name. Errors:
+    `Unavailable`; psycopg's own.
+    """
+    found = connection.execute(statement("held", "renamed", schema=schema)).fetchone()
+    if found is not None:
+        raise Unavailable(
+            "somebody renamed the table or its schema at the target while rows were written",
+            table=".".join(found),
+            hint="Nothing of them is committed. Try again: that takes what has the name by then, or says where the "
+            "table is.",
+        )
+
+
+def forget_held(connection: psycopg.Connection[Any]) -> None:
+    """Forget what is noted: from here on, this transaction renames tables. Errors: psycopg's own."""
+    connection.execute("SET LOCAL parallel_apply.held = ''")
