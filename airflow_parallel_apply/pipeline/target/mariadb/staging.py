@@ -69,8 +69,8 @@ def require_shape(session: Session, staging: str, table: TargetTable) -> None:
 
 
 def _empty(key: TargetColumn) -> str:
-    """The rest of a key column's definition, which admits no NULL. A timestamp without a default becomes the time of each update where the
-    server's `explicit_defaults_for_timestamp` is off, as it is by default before MariaDB 10.10.
+    """The rest of a key column's definition, which admits no NULL. A timestamp without a default becomes the time of
+    each update where the server's `explicit_defaults_for_timestamp` is off, as it is by default before MariaDB 10.10.
     """
     return "NOT NULL DEFAULT '2000-01-01 00:00:00'" if key.type == "timestamp" else "NOT NULL"
 
