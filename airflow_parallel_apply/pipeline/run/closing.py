@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint, StoreName
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
+from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
@@ -127,11 +127,21 @@ def _judge(
         if isinstance(error, OwnershipLost):
             session.ledger.release(opened.generation, clean_stop_seqno=None)
         raise
-    if state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions):
-        return positions[0].seqno, _is_early(positions[0].seqno, session.ledger, opened)
+    is_stopped = state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions)
+    is_early = is_stopped and _is_early(positions[0].seqno, session.ledger, opened)
+    if is_stopped and (not is_early or state.stop_reason is StopReason.ASKED):
+        return positions[0].seqno, is_early
     if state.protocol is not EpochProtocol.LEADER_MERGE:
         _settle(session, opened.generation)
     session.ledger.release(opened.generation, clean_stop_seqno=None)
+    if is_early:
+        raise TargetError(
+            f"all channels were stopped at seqno {state.stop_seqno}, which is not known as this run's end, and nobody "
+            "asked for it: the target or its ledger was set back meanwhile",
+            op="close",
+            pipeline=config.pipeline,
+            hint="Clear open with everything downstream: it goes on from there.",
+        )
     if state.phase is Phase.DRAINED and state.stop_seqno is not None and low_watermark(positions) < state.stop_seqno:
         raise _lost_commits(config, state.stop_seqno, positions)
     if state.failure is not None:

@@ -38,7 +38,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 @gated
 def test_it_ends_with_equal_tables_and_leaves_no_process(demo: subprocess.Popen[str], tmp_path: Path) -> None:
-    text, _ = demo.communicate(timeout=280)
+    text, _ = demo.communicate(timeout=560)
     assert demo.returncode == 0, text
     assert "every channel stopped at one seqno, and all tables are equal" in text
     assert "up_for_retry" not in text

@@ -53,6 +53,17 @@ def test_a_run_up_to_an_offset_that_all_have_passed_brings_them_together(rig: Ri
     assert rig.comparison().equal
 
 
+def test_a_close_refuses_a_stop_at_what_is_not_the_runs_end_and_was_not_asked_for(rig: Rig) -> None:
+    rig.run("together")
+    rig.write("UPDATE t SET v = 'last'")
+    rig.capture("set back")
+    opened = rig.open("set back")
+    reports = rig.apply(opened)
+    execute(rig.target_dsn, "UPDATE parallel_apply.run SET until_seqno = until_seqno + 1 WHERE run_id = 'set back'")
+    with pytest.raises(TargetError, match=r"is not known as this run's end, and nobody asked for it"):
+        rig.close(opened, reports)
+
+
 def test_a_close_refuses_channels_that_were_set_apart_beyond_the_runs_bound(rig: Rig) -> None:
     rig.run("together")
     opened = rig.open("early")

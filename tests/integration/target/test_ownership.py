@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from tests.integration.target.conftest import CLAIM, Known, Scene, insert
 from tests.support.log_rows import Row, clustered
+from tests.support.rig import execute
 
 
 def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
@@ -67,6 +68,18 @@ def test_taking_a_channel_ends_the_sessions_of_its_former_holder(three: Scene) -
     assert names == [(1,)]
     # An idle session that was ended is replaced without an error.
     assert [position.claim for position in former.positions()] == ["claim2"]
+
+
+def test_a_former_holder_that_ends_by_itself_is_not_waited_for(three: Scene) -> None:
+    former = three.another().target
+    former.take(0, generation=three.generation, token="claim1")
+    holder = former._session.connection().info.backend_pid  # type: ignore[attr-defined]
+    session = three.target._session  # type: ignore[attr-defined]
+    with session.transaction("end") as connection:
+        # From here on the transaction has a list of sessions that does not change.
+        assert connection.execute("SELECT pid FROM pg_stat_activity WHERE pid = %s", [holder]).fetchone()
+        execute(three.dsn, f"SELECT pg_terminate_backend({holder}, 5000)")
+        session.end_holders(["0"], but_token="")
 
 
 def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> None:

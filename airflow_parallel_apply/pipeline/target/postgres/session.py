@@ -161,9 +161,10 @@ class Session:
         }
         for _ in range(_END_TRIES):
             ended = self.connection().execute(self.sql("session", "end_holders"), names).fetchone()
-            # False also of one that ended by itself in between; it is not found again.
             if ended is not None and ended[0]:
                 return
+            # False also of one that ended by itself in between: in a transaction it would be found again and again.
+            self.connection().execute("SELECT pg_catalog.pg_stat_clear_snapshot()")
         raise Unavailable(
             "a former holder's session does not end",
             hint="Look for its application_name in pg_stat_activity and end it.",
