@@ -29,6 +29,7 @@ from tests.support.examples import load_profile
 from tests.support.handed_on import handed_on
 from tests.support.handed_on import new_sessions as with_new_sessions
 from tests.support.memory_directory import memory_directory
+from tests.support.shares import split
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.spark.server import ServerLease
@@ -115,6 +116,10 @@ _QUICK_MARIADB: Final = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", metavar="N/COUNT", help="of the chosen tests, play the Nth of COUNT shares")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary directories of this run's own: as root, servers run as another user, which has to pass the directories
     above its own, and pytest forbids that for the shared default each time that another run begins.
@@ -129,9 +134,15 @@ def pytest_configure(config: pytest.Config) -> None:
         compile_all(config)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put first what runs long in one process and would come last by its name: else the others wait for it."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put first what runs long in one process and would come last by its name: else the others wait for it. Of what
+    the marks have left, one share is played if only one is asked for.
+    """
     items.sort(key=lambda item: _turn(item.nodeid.partition("::")[0]))
+    if share := config.getoption("share"):
+        items[:], others = split(items, share)
+        config.hook.pytest_deselected(items=others)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -22,7 +22,7 @@ ROWS: Final = "INSERT INTO t (id, a, b) SELECT i, 'a' || i, i FROM generate_seri
 
 def either_kind(recipes: Iterable[str], *, seldom: Collection[str] = (), gated: Collection[str] = ()) -> list[Any]:
     """Pairs of a recipe and the statements that make the table, plain and partitioned; in `make test` every second one
-    of either kind, and none of `seldom` and of `gated`, of which `.ci/run` plays it all the same.
+    of either kind, and none of `seldom` and of `gated`, of which `.ci/run` plays a share.
     """
     return [
         pytest.param(

@@ -10,7 +10,7 @@ import pytest
 Test = TypeVar("Test", bound=Callable[..., None])
 
 GATED: Final = (pytest.mark.long, pytest.mark.gated)
-"""The marks of what `make test` leaves out and `.ci/run` plays all the same."""
+"""The marks of what `make test` leaves out and `.ci/run` plays a share of."""
 
 
 def gated(test: Test) -> Test:
@@ -21,7 +21,7 @@ def gated(test: Test) -> Test:
 
 
 def variants(every: Iterable[str], *, seldom: Collection[str] = (), gated: Collection[str] = ()) -> list[Any]:
-    """`seldom`: those that are much like another one. `gated`: those that `.ci/run` plays all the same."""
+    """`seldom`: those that are much like another one. `gated`: those of which `.ci/run` plays a share."""
     every = list(every)
     assert {*seldom, *gated} <= set(every)
     marks = dict.fromkeys(seldom, (pytest.mark.long,)) | dict.fromkeys(gated, GATED)
