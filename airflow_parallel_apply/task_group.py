@@ -150,7 +150,7 @@ class ParallelApply(TaskGroup):
         changes = ChangesAvailableSensor(**arguments("changes_available", wait=wait, until=until))
         capture = CaptureOperator(**arguments("capture", until=until, lease_timeout=lease_timeout))
         route = RouterOperator(**arguments("route", lease_timeout=lease_timeout))
-        opened = CoordinatorOperator(action="open", **arguments("open", lease_timeout=lease_timeout))
+        opened = CoordinatorOperator(action="open", **arguments("open", until=until, lease_timeout=lease_timeout))
         require_alone_in_dag(opened)
         lane = arguments("apply", map_index_template=_LANE_NAME)
         # Each lane gets its own from `open`.

@@ -64,9 +64,10 @@ class CoordinatorOperator(LeaseTask):
     :param action: ``open``, ``close`` or ``stop``
     :param open_task_id: for ``close``: id of the task that opened the run
     :param apply_task_id: for ``close``: id of the mapped lanes
+    :param until: for ``open``: offset at which the run ends, as given to the capture task
     """
 
-    template_fields: Sequence[str] = (*LeaseTask.template_fields, "open_task_id", "apply_task_id")
+    template_fields: Sequence[str] = (*LeaseTask.template_fields, "open_task_id", "apply_task_id", "until")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class CoordinatorOperator(LeaseTask):
         action: Action | str,
         open_task_id: str = Action.OPEN,
         apply_task_id: str = "apply",
+        until: str = "",
         trigger_rule: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -87,6 +89,7 @@ class CoordinatorOperator(LeaseTask):
         )
         self.open_task_id = str(open_task_id)
         self.apply_task_id = apply_task_id
+        self.until = until
 
     def work(self, context: Context) -> Any:
         match self.action:
@@ -112,6 +115,7 @@ class CoordinatorOperator(LeaseTask):
                 queue=settings.queue,
                 owner=identity.owner,
                 run_id=identity.run_id,
+                until=self.until,
                 interval=identity.interval,
                 catch_up=catch_up,
                 session_id=session_id,

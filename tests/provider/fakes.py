@@ -111,8 +111,17 @@ class FakePipeline:
         self._step("route", config=config)
         return PlanReport(planned_seqno=9, epochs=1, critical=0, rows=100, left_to_open=False)
 
-    def open_run(self, config, source, target, *, queue, owner, run_id, interval, catch_up, session_id, goes_on):
-        self._step("open", config=config, queue=queue, owner=owner, run_id=run_id, interval=interval, catch_up=catch_up)
+    def open_run(self, config, source, target, *, queue, owner, run_id, until, interval, catch_up, session_id, goes_on):
+        self._step(
+            "open",
+            config=config,
+            queue=queue,
+            owner=owner,
+            run_id=run_id,
+            until=until,
+            interval=interval,
+            catch_up=catch_up,
+        )
         self.session_id = session_id
         return OpenedRun(
             pipeline=config.pipeline,

@@ -100,11 +100,13 @@ class Rig:
         run_id = run_id or f"run {next(_runs)}"
         self.capture(run_id, until=until, interval=interval)
         plan(self.config, self.target)
-        opened = self.open(run_id, interval=interval, catch_up=catch_up)
+        opened = self.open(run_id, until=until, interval=interval, catch_up=catch_up)
         reports = self.apply(opened, lanes=lanes)
         return self.close(opened, reports)
 
-    def open(self, run_id: str, *, interval: Interval | None = None, catch_up: bool = False) -> run.OpenedRun:
+    def open(
+        self, run_id: str, *, until: str = "", interval: Interval | None = None, catch_up: bool = False
+    ) -> run.OpenedRun:
         return run.open_run(
             self.config,
             self.source,
@@ -112,6 +114,7 @@ class Rig:
             queue=self.queue,
             owner=run_id,
             run_id=run_id,
+            until=until,
             interval=interval,
             catch_up=catch_up,
         )

@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.apply.target_watch import TargetWatch
 from airflow_parallel_apply.pipeline.capture.open import open_capture
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
 from airflow_parallel_apply.pipeline.copy.open import told_instead_of_recopy
@@ -147,7 +147,7 @@ def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, qu
         state = require_pipeline(sessions[0].ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
         if state.generation == opened.generation:
             tasks.require(state)
-        routing, config = _routed(config, sessions[0])
+        routing, config = _as_opened(opened, config, sessions[0])
         return _Ground(
             bounds=_bounds(opened, sessions[0]),
             sessions=sessions,
@@ -174,7 +174,7 @@ def waiting_lane(
         closing(open_pipeline_queue(session.target, target, queue, config.pipeline)) as tasks,
     ):
         log, claimant = _shared_log(config, opened), claimant_of("waiting lane")
-        _, config = _routed(config, session)
+        _, config = _as_opened(opened, config, session)
         coordinator = _coordinator(opened, config, session, tasks, log, claimant=claimant)
 
         def is_drained() -> bool:
@@ -205,12 +205,12 @@ def _coordinator(
     )
 
 
-def _routed(config: PipelineConfig, session: PipelineSession) -> tuple[Routing, PipelineConfig]:
-    """The routing that the run was opened with, and the configuration with as many channels: a DAG that is edited while
-    a run is under way gives the lanes which start then another number.
+def _as_opened(opened: OpenedRun, config: PipelineConfig, session: PipelineSession) -> tuple[Routing, PipelineConfig]:
+    """The routing that the run was opened with, and the configuration with as many channels, and with the run's `ddl`:
+    a DAG that is edited while a run is under way gives the lanes which start then others.
     """
     routing = session.ledger.routing()
-    return routing, replace(config, channels=routing.channels)
+    return routing, replace(config, channels=routing.channels, ddl=DdlPolicy(opened.ddl or config.ddl))
 
 
 def _bounds(opened: OpenedRun, session: PipelineSession) -> RunBounds:

@@ -48,7 +48,7 @@ def freeze(
     """Freeze a run's bound: the offset `until`, else the end of its interval, else what is committed now (law 11).
 
     Errors: `Unavailable` while the source is not past the interval; `ConfigurationError` for an `until` that the source
-    has not come to, since a frozen bound stays that of its run.
+    has not come to, or that is not the frozen one, since a frozen bound stays that of its run.
     """
     interval = interval if until is None else None
     frozen = ledger.run_bounds(run_id)
@@ -57,7 +57,7 @@ def freeze(
         and (frozen.until_time is None) == (interval is None)
         and (interval is None or (frozen.from_time, frozen.until_time) == (interval.start, interval.end))
     ):
-        return frozen
+        return _as_asked(frozen, until)
     if interval is not None and not source.is_past(interval.end):
         raise Unavailable(
             f"the source's clock is not past the run's interval {interval}",
@@ -93,6 +93,17 @@ def settle(log: LogReader, ledger: Ledger, bounds: RunBounds) -> RunBounds:
         return bounds
     seqno = last_seqno_of_run(log, bounds.until_offset, bounds.until_time)
     return bounds if seqno is None else ledger.settle_run(bounds.run_id, seqno)
+
+
+def _as_asked(frozen: RunBounds, until: Until | None) -> RunBounds:
+    """With `ddl=skip`, a run that went on to its former end would pass over DDL that nobody has looked at."""
+    if until is not None and until.offset != frozen.until_offset:
+        raise ConfigurationError(
+            f"parameter until: this run's end is frozen since it first opened, and is not {until.text}",
+            hint=f"Trigger another run with until={until.text}, and with the ddl that belongs to it. Then set both "
+            "back, and clear this run.",
+        )
+    return frozen
 
 
 def _reached(until: Until | None, current: Offset) -> Offset:

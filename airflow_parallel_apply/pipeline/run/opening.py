@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
-from airflow_parallel_apply.pipeline.run.bounds import freeze, gap_ahead, refuse_gap, settle, stopped_at
+from airflow_parallel_apply.pipeline.run.bounds import asked_until, freeze, gap_ahead, refuse_gap, settle, stopped_at
 from airflow_parallel_apply.pipeline.run.checking import check_run
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
@@ -47,6 +47,7 @@ def open_run(
     queue: QueueEndpoint | None = None,
     owner: str,
     run_id: str,
+    until: str = "",
     interval: Interval | None = None,
     catch_up: bool = False,
     session_id: str = "",
@@ -59,6 +60,7 @@ def open_run(
     another owner whose lease is over, whether its run is known to go on: its lanes may wait for slots; it is waited
     for, for `OWNER_PATIENCE` behind the lease's end. Errors: `LeaseBusy` while another run is alive, `GapAhead`.
     """
+    asked = asked_until(source, until)
     with (
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
@@ -91,10 +93,9 @@ def open_run(
                 closing(open_capture(source, config)) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):
-                # What `capture` froze stands, also where it was an `until`.
-                bounds = writing.ledger.run_bounds(run_id) or freeze(
-                    reading.source, writing.ledger, run_id=run_id, interval=interval
-                )
+                # What `capture` froze stands, also where it alone was told an `until`.
+                bounds = None if asked else writing.ledger.run_bounds(run_id)
+                bounds = bounds or freeze(reading.source, writing.ledger, run_id=run_id, until=asked, interval=interval)
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
                 check_run(config, reading, writing.target, source_place=source.place)
@@ -241,4 +242,5 @@ def _seed(
         nothing_to_do=nothing_to_do,
         lanes=0 if nothing_to_do else config.lane_count,
         coordinator_state=state.to_json(),
+        ddl=config.ddl.value,
     )
