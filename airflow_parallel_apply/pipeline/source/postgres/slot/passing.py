@@ -50,7 +50,10 @@ class Passing:
         self._told: set[int] = set()
         left = [one for one in passed_over if one.below_offset > captured_offset]
         self._below = {(one.schema.encode(), one.table.encode()): one.below_offset for one in left}
-        self._oids_below = {one.oid: one.below_offset for one in left if one.oid is not None}
+        tables = () if registration is None else registration.tables
+        followed = {(table.schema, table.table): table.oid for table in tables}
+        oids = (followed.get((one.schema, one.table)) if one.oid is None else one.oid for one in left)
+        self._oids_below = {oid: one.below_offset for oid, one in zip(oids, left, strict=True) if oid is not None}
         for oid, first in () if registration is None else registration.since:
             if first > captured_offset:
                 self._oids_below[oid] = max(first, self._oids_below.get(oid, 0))
@@ -157,8 +160,10 @@ class Passing:
         return True
 
     def _passes(self, oid: int) -> bool:
-        """By its oid, since it may have had another name then, and by its name, since it may have been made anew."""
-        name = self._names.get(oid)
+        """By its oid, since it may have had another name then. What is no longer followed also by its name: the
+        copied table may have been made in its place.
+        """
+        name = None if oid in (self._oids or ()) else self._names.get(oid)
         below = 0 if name is None else self._below.get(name, 0)
         return self._commit_lsn < max(below, self._oids_below.get(oid, 0))
 
