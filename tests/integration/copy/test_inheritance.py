@@ -78,8 +78,15 @@ def test_a_child_without_its_parent_is_made_as_a_table_of_its_own(rig: Rig) -> N
 
 def test_a_parent_whose_rows_are_its_childrens_is_copied_as_an_empty_table(rig: Rig) -> None:
     rig.both("CREATE TYPE mood AS ENUM ('sad')", "CREATE DOMAIN small AS integer CHECK (VALUE < 10)")
-    execute(rig.source_dsn, _TABLES[0], "CREATE TABLE a_child (PRIMARY KEY (id), of small) INHERITS (zoo)")
-    rig.write("INSERT INTO a_child (id, of) VALUES (1, 1)")
+    execute(
+        rig.source_dsn,
+        _TABLES[0],
+        "CREATE TABLE a_child (PRIMARY KEY (id), of small) INHERITS (zoo)",
+        "CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER heap_tableam_handler",
+        "CREATE TABLE park (id integer) USING other_heap",
+        "CREATE TABLE part_of_park () INHERITS (park)",
+    )
+    rig.write("INSERT INTO a_child (id, of) VALUES (1, 1)", "INSERT INTO part_of_park VALUES (1)")
     rig.run()
     require_equal(rig)
 

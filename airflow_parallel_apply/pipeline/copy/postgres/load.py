@@ -226,11 +226,9 @@ def _abandon(connection: psycopg.Connection[Any]) -> None:
 
 def _copy_out(part: CopyPart, name: Name, columns: sql.Composed) -> sql.Composed:
     """`name`: that of the part's table now. ONLY: what inherits from a table is a table of its own."""
-    table = sql.Identifier(*name)
-    if part.first_block is None:
-        rows = sql.SQL("{}").format(table)
-    else:
-        rows = sql.SQL("ONLY {} WHERE ctid >= {}").format(table, sql.Literal(f"({part.first_block},0)"))
+    rows = sql.SQL("ONLY {}").format(sql.Identifier(*name))
+    if part.first_block is not None:
+        rows = sql.SQL("{} WHERE ctid >= {}").format(rows, sql.Literal(f"({part.first_block},0)"))
         if part.end_block is not None:
             rows = sql.SQL("{} AND ctid < {}").format(rows, sql.Literal(f"({part.end_block},0)"))
     return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, rows)
