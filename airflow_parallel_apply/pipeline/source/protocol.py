@@ -238,8 +238,8 @@ class Source(Protocol):
         ...
 
     def reach(self, log: LogPlace, until: Offset) -> Offset:
-        """The offset up to which to read so that everything up to another one is read. Errors: `SourceError` where the
-        source ends below it; `Unavailable` where it ends below what the log has, and may still come to that.
+        """The offset up to which to read so that everything up to another one is read. Errors: `Unavailable` where
+        the source ends below it, or below what the log has, and may still come to that.
         """
         ...
 

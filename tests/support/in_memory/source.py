@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState, ResumePoint
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -145,7 +145,7 @@ class MemorySource:
 
     def reach(self, log: LogPlace, until: int) -> int:
         if self._data.end < until:
-            raise SourceError(f"the database ends below {show(until)}", op="capture")
+            raise Unavailable(f"the database ends below {show(until)}", op="capture")
         return max(until, log.captured_offset)
 
     def look(self, log: LogState, through: int) -> Look:

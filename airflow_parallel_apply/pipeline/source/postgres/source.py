@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.registration import R
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.postgres.setup.prepare import Preparation
 from airflow_parallel_apply.pipeline.source.postgres.slot.reading import SlotRead
+from airflow_parallel_apply.pipeline.source.postgres.slot.resume import behind
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, SlotState
 from airflow_parallel_apply.pipeline.source.postgres.slot.visibility import Visibility
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, OpenLog, Part, Reached
@@ -136,11 +137,8 @@ class PostgresSource:
     def _reach(self, log: LogPlace, slot: SlotState, until: Offset) -> Offset:
         flushed = self._slot.reached_lsn(log, op="capture")
         if flushed < until:
-            raise SourceError(
-                f"the source's WAL ends below {lsn_text(until)}, which this run is to reach",
-                op="capture",
-                hint="The server was replaced or restored: changes may be missing.",
-            )
+            self._slot.require_resumable(log)
+            raise behind(flushed, f"the run is to read it up to {lsn_text(until)}", op="capture")
         if flushed - slot.confirmed_lsn > _MARK_BYTES:
             self._slot.mark()
             return self._slot.flushed_lsn()

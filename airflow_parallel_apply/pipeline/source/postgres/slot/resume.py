@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.wire.cells import Wire
@@ -162,4 +162,15 @@ def went_back(point: ResumePoint, what: str, *, place: str) -> SourceError:
         op="capture",
         hint="What it lost is in the log and the target. Is this the right server? If it is, start anew: "
         "parallel-apply drop, empty the target's tables, a new log_url, start=copy.",
+    )
+
+
+def behind(flushed_lsn: int, wanted: str, *, op: str) -> Unavailable:
+    """The source has what the log has, and may still come to what is `wanted` of it."""
+    return Unavailable(
+        f"the source's WAL ends at {lsn_text(flushed_lsn)}, and {wanted}: the source was restored, or replaced by a "
+        "server that was behind. It still has the last transaction that the log has of it",
+        op=op,
+        hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source helps an "
+        "idle one.",
     )

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogPlace, ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DDL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
-from airflow_parallel_apply.pipeline.source.postgres.slot.resume import require_same, went_back
+from airflow_parallel_apply.pipeline.source.postgres.slot.resume import behind, require_same, went_back
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_message
 
 PLUGIN: Final = "pgoutput"
@@ -306,14 +306,7 @@ class Slot:
             _, has_change = self._pending(log.resume_at(self.advance(log).confirmed_lsn), _MOST_CHANGES)
             if flushed == log.captured_offset and not has_change:
                 return flushed
-            raise Unavailable(
-                f"the source's WAL ends at {lsn_text(flushed)}, and the log had read it up to "
-                f"{lsn_text(log.captured_offset)}: the source was restored, or replaced by a server that was behind. "
-                "It still has the last transaction that the log has of it",
-                op=op,
-                hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source "
-                "helps an idle one.",
-            )
+            raise behind(flushed, f"the log had read it up to {lsn_text(log.captured_offset)}", op=op)
         return flushed
 
     def flushed_lsn(self) -> int:
