@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, RunBounds
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.interval import Interval, moment
 from airflow_parallel_apply.pipeline.model.offset import Offset
@@ -15,7 +16,6 @@ from airflow_parallel_apply.pipeline.model.position import Position, all_equal, 
 from airflow_parallel_apply.pipeline.plan.bounds import Gap, gap_before, last_seqno_of_run
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.source.protocol import Source
-from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +67,22 @@ def freeze(
     return ledger.freeze_run(run_id, _reached(until, source.offset()), interval)
 
 
-def gap_ahead(log: LogReader, target: Target, bounds: RunBounds) -> Gap | None:
-    """The gap between the applied transactions and the interval of a run that has one."""
-    return None if bounds.from_time is None else gap_before(log, low_watermark(target.positions()), bounds.from_time)
+def gap_ahead(log: LogReader, session: PipelineSession, bounds: RunBounds) -> Gap | None:
+    """The gap between the applied transactions and the interval of a run that has one. What commits with an earlier
+    time, but behind the frozen ends of the intervals before, is no run's but this one's.
+    """
+    if bounds.from_time is None:
+        return None
+    applied = low_watermark(session.target.positions())
+    covered = session.ledger.covered_time(applied)
+    if covered is not None and covered >= bounds.from_time:
+        return None
+    return gap_before(log, applied, bounds.from_time)
 
 
-def refuse_gap(log: LogReader, target: Target, bounds: RunBounds, *, generation: int) -> None:
+def refuse_gap(log: LogReader, session: PipelineSession, bounds: RunBounds, *, generation: int) -> None:
     """Refuse a run whose interval begins behind transactions that nobody has applied. Errors: `GapAhead`."""
-    gap = gap_ahead(log, target, bounds)
+    gap = gap_ahead(log, session, bounds)
     if gap is None or bounds.from_time is None:
         return
     raise GapAhead(

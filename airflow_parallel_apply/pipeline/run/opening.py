@@ -160,7 +160,7 @@ def _refuse_known_gap(log: LogReader, session: PipelineSession, run_id: str) -> 
     """
     state, bounds = session.ledger.state(), session.ledger.run_bounds(run_id)
     if bounds is not None and state is not None and state.owner is None:
-        refuse_gap(log, session.target, bounds, generation=state.generation)
+        refuse_gap(log, session, bounds, generation=state.generation)
 
 
 def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | None:
@@ -168,7 +168,7 @@ def _goes_first(log: LogReader, session: PipelineSession, run_id: str) -> int | 
     next one has to look.
     """
     bounds = session.ledger.run_bounds(run_id)
-    gap = None if bounds is None else gap_ahead(log, session.target, bounds)
+    gap = None if bounds is None else gap_ahead(log, session, bounds)
     return None if gap is None else gap.last_seqno
 
 
@@ -200,7 +200,7 @@ def _seed(
     captured = log.state().last_seqno
     bounds = settle(log, session.ledger, bounds)
     if not catch_up:
-        refuse_gap(log, session.target, bounds, generation=generation)
+        refuse_gap(log, session, bounds, generation=generation)
     if bounds.until_seqno is not None:
         # Who planned may not have known of this run.
         session.ledger.cut_plan(bounds.until_seqno, session.target.positions(), generation=generation)

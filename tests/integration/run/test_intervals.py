@@ -260,6 +260,21 @@ def test_a_bound_is_fixed_although_the_sources_clock_is_set_back(rig: Rig) -> No
     assert rig.run("now").stop_seqno == 5
 
 
+def test_what_commits_behind_an_intervals_end_with_a_time_of_its_own_is_the_next_ones(rig: Rig) -> None:
+    """As with a source that is a subscriber itself: a transaction has the time that its publisher gave it."""
+    insert(rig, 1, 3)
+    now = clock(rig)
+    ended = Interval(start=now - timedelta(hours=1), end=now + timedelta(hours=1))
+    following = Interval(start=ended.end, end=ended.end + timedelta(hours=1))
+    freeze(rig, "ended", ended)
+    insert(rig, 4, 6)
+    freeze(rig, "following", following)
+    assert rig.run("ended", interval=ended).stop_seqno == 2
+    assert something(rig, ended) is None
+    assert rig.run("following", interval=following).stop_seqno == 5
+    assert each_once(rig)
+
+
 def freeze(rig: Rig, run_id: str, interval: Interval) -> None:
     from airflow_parallel_apply.pipeline.run.sessions import open_session
 
