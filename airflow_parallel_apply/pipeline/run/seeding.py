@@ -1,14 +1,16 @@
 """Filling a generation's queue from positions and plan: when a run opens, and when a lane finds it lost.
 
 Safe beside lanes that still hold something of a lost queue: their commits count by generation and token (law 3), and
-what is handed out twice lies at or below a position. What only the queue knew is found out again: a unit that failed
-fails again, a conflict comes again. A stop that was asked for by command has to be asked for again.
+what is handed out twice lies at or below a position. Consistency and protocol are those that `open` told its lanes.
+What only the queue knew is found out again: a unit that failed fails again, a conflict comes again. A stop that was
+asked for by command has to be asked for again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig
@@ -42,6 +44,15 @@ def seeded_state(session: PipelineSession, config: PipelineConfig, until_seqno: 
         protocol=protocol_of(config, session.target),
         store=str(chosen_store(config)),
     )
+
+
+def _reseeded_state(opened: OpenedRun, session: PipelineSession, until_seqno: int | None) -> CoordinatorState:
+    """The state with which `open` began the generation, brought to the positions: a DAG that was edited since has
+    another consistency, and branches may be prepared.
+    """
+    low = low_watermark(session.target.positions())
+    begun = CoordinatorState.from_json(opened.coordinator_state)
+    return replace(begun, until_seqno=until_seqno).restarted(epoch=session.ledger.last_epoch_at(low), seqno=low)
 
 
 def feed_limits(config: PipelineConfig) -> FeedLimits:
@@ -84,6 +95,6 @@ def reviver(
             raise generation_over(config.pipeline, opened.generation)
         replan(bounds.until_seqno)
         # What is there, because another lane was faster, stays.
-        coordinator.seed(seeded_state(session, config, bounds.until_seqno), capture=bounds.until_seqno is None)
+        coordinator.seed(_reseeded_state(opened, session, bounds.until_seqno), capture=bounds.until_seqno is None)
 
     return revive

@@ -96,6 +96,7 @@ class MemoryPipeline:
         self.bounds: dict[str, int] = {}
         """By run."""
         self._owners: dict[int, str] = {}
+        self._begun: dict[int, CoordinatorState] = {}
         """By generation."""
         self.laws = Laws(history, self.target, self.ledger)
 
@@ -259,6 +260,7 @@ class MemoryPipeline:
             extend_plan(log, session, config, generation=taken.generation)
             state = seeded_state(session, config, last)
             self._owners[taken.generation], self._configs[taken.generation] = owner, config
+            self._begun[taken.generation] = state
             if low_watermark(session.target.positions()) < last:
                 coordinator = self._coordinator(session, tasks.queue, taken.generation, owner)
                 tasks.sweep(below=taken.generation)
@@ -271,7 +273,8 @@ class MemoryPipeline:
         opened = OpenedRun(
             pipeline="p", run_id=owner, generation=generation, log_id=self.history.log.identity.log_id,
             until_offset=str(_offset(self.bounds[owner])),
-            until_seqno=self.bounds[owner], nothing_to_do=False, lanes=2, coordinator_state={},
+            until_seqno=self.bounds[owner], nothing_to_do=False, lanes=2,
+            coordinator_state=self._begun[generation].to_json(),
         )  # fmt: skip
 
         def replan(until_seqno: int | None) -> None:
