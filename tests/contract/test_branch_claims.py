@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import psycopg
 import pytest
@@ -15,11 +17,13 @@ from airflow_parallel_apply.pipeline.check.capabilities import branch_findings
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol, PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.tasks import OrderedWork
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, StagingLost, TargetError
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, StagingLost, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Severity
 from airflow_parallel_apply.pipeline.run.protocol import protocol_of
 from airflow_parallel_apply.pipeline.target.postgres import target
+from airflow_parallel_apply.pipeline.target.postgres.load import preparing
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.contract.branches import Make, kept, left_over, make_branches, prepared
 from tests.contract.test_groups import rows, staging
@@ -126,6 +130,37 @@ def test_what_a_former_claim_prepared_is_rolled_back_and_its_sessions_prepare_no
     assert prepared(target_dsn) == sorted(table.staging for table in later.tables)
     generation.lane()
     assert generation.seqnos() == [99] * 3
+
+
+@pytest.mark.parametrize("behind", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_nothing_is_prepared_any_more_once_the_commit_has_the_claim(
+    generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    """An attempt stood still, and the lane went on without it; or, behind, with the smaller groups of a queue that was
+    lost. What it prepared would hold rows that the commit waits for.
+    """
+    unit = part(generation)
+    assert unit.group is not None
+    assert generation.target.take_part(unit)
+    stands, goes_on = Event(), Event()
+
+    def stand_still(connection: Connection, *, schema: str) -> None:
+        stands.set()
+        assert goes_on.wait(60)
+
+    monkeypatch.setattr(preparing, "require_held", stand_still)
+    stage = LocalStage(generation.config.log_url, generation.endpoint)
+    with ThreadPoolExecutor(1) as pool:
+        attempt = pool.submit(stage.attempt, unit, job="job", attempt="first")
+        assert stands.wait(60)
+        generation.target.take(None, generation=unit.generation, token="the commit's", group=unit.group - behind)
+        goes_on.set()
+        with pytest.raises(Unavailable):
+            attempt.result()
+    monkeypatch.undo()
+    assert prepared(target_dsn) == []
+    generation.lane()
+    assert set(rows(target_dsn)) == set(range(100))
 
 
 def test_a_commit_whose_branch_is_gone_stages_again(generation: Generation, target_dsn: str) -> None:

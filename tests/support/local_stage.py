@@ -73,7 +73,10 @@ class LocalStage:
         with self._changed:
             doomed = dict(self._running)
             self._doomed.update(doomed)
-        names = [holder_session(one.pipeline, one.channel, one.token, group=one.group) for one in doomed.values()]
+        names = [
+            holder_session(one.pipeline, one.channel, one.token, group=one.group, prepares=one.prepares)
+            for one in doomed.values()
+        ]
         while doomed.keys() & self._running.keys():
             if self._target.scheme == POSTGRESQL:
                 with psycopg.connect(self._target.url, autocommit=True) as connection:

@@ -171,7 +171,7 @@ class Target(Protocol):
 
         Staging of groups (`GroupPart`) is no single channel's: who takes one leaves it and its stagers alone. Who
         takes all channels ends and drops it too, but for that of `group`, which the caller is to commit, and of those
-        behind it, which are staged ahead.
+        behind it, which are staged ahead. Sessions that may prepare a part are ended whichever group it is of.
         """
         ...
 

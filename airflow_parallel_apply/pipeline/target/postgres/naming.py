@@ -2,7 +2,8 @@
 
 PostgreSQL cuts names at 63 bytes, so pipeline and token go in as digests of fixed length. A session's name has four
 parts between colons, a staging table's six between underscores: the third is the scope, the fourth the claim. A scope
-is one channel, `all` channels, or a group's part of either, as `g7x3` and `g7xall` of group 7.
+is one channel, `all` channels, or a group's part of either, as `g7x3` and `g7xall` of group 7; `b7x3` and `b7xall`
+where it may become a branch of the group's commit.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ def claim_tag(token: str) -> str:
     return _digest(token, _CLAIM_LETTERS)
 
 
-def scope_tag(channel: int | None, group: int | None = None) -> str:
+def scope_tag(channel: int | None, group: int | None = None, *, prepares: bool = False) -> str:
     """At most 15 letters."""
     channels = ALL_CHANNELS if channel is None else str(channel)
-    return channels if group is None else f"g{group}x{channels}"
+    return channels if group is None else f"{'b' if prepares else 'g'}{group}x{channels}"
 
 
-def holder_session(pipeline: str, channel: int | None, token: str, *, group: int | None = None) -> str:
+def holder_session(
+    pipeline: str, channel: int | None, token: str, *, group: int | None = None, prepares: bool = False
+) -> str:
     """`application_name` of every session that works under a claim; `Target.take` ends those of other tokens. `group`:
-    of one that stages for it.
+    of one that stages for it, or `prepares`.
     """
-    return f"pa:{pipeline_tag(pipeline)}:{scope_tag(channel, group)}:{claim_tag(token)}"
+    return f"pa:{pipeline_tag(pipeline)}:{scope_tag(channel, group, prepares=prepares)}:{claim_tag(token)}"
 
 
 def idle_session(pipeline: str) -> str:

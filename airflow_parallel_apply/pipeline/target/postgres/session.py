@@ -131,9 +131,10 @@ class Session:
             with suppress(psycopg.Error):
                 complete(connection, error, cause)
 
-    def become(self, channel: int | None, token: str, *, group: int | None = None) -> None:
+    def become(self, channel: int | None, token: str, *, prepares_group: int | None = None) -> None:
         """Bear the name of a claim from now on. Errors: psycopg's own."""
-        self._rename(holder_session(self.pipeline, channel, token, group=group))
+        is_group = prepares_group is not None
+        self._rename(holder_session(self.pipeline, channel, token, group=prepares_group, prepares=is_group))
 
     def rest(self) -> None:
         """Bear the name of no claim: the next holder's take does not end this session. Errors: psycopg's own."""
@@ -149,8 +150,8 @@ class Session:
     def end_holders(self, scopes: Sequence[str] | None, *, but_token: str, but_from_group: int | None = None) -> None:
         """End all sessions that hold one of the scopes (None: any) under another claim, and wait until they are gone.
 
-        `but_token` is a claim's tag. `but_from_group`: stagers of this group and of those behind it go on. Errors:
-        `Unavailable` when one would not go; psycopg's own.
+        `but_token` is a claim's tag. `but_from_group`: who only stages for this group and those behind it goes on.
+        Errors: `Unavailable` when one would not go; psycopg's own.
         """
         names = {
             "prefix": f"pa:{pipeline_tag(self.pipeline)}:",

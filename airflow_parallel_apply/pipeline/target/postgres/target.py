@@ -26,14 +26,13 @@ from airflow_parallel_apply.pipeline.target.postgres.colocation import find_colo
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_target
 from airflow_parallel_apply.pipeline.target.postgres.held_up import held_up
 from airflow_parallel_apply.pipeline.target.postgres.merge.missing_rows import MissingRows, explain_missing
-from airflow_parallel_apply.pipeline.target.postgres.naming import claim_tag
 from airflow_parallel_apply.pipeline.target.postgres.positions.branches import (
     branch_findings,
     prepared_branches,
     read_pending,
     record,
     require_none_undecided,
-    roll_back_others,
+    roll_back,
     settle,
     without_branches,
 )
@@ -231,18 +230,15 @@ class PostgresTarget:
             return settle(connection, self._session)
 
     def _clear_way(self, unit: Unit, branches: Sequence[str]) -> None:
-        """Roll back what this commit does not name: it would wait for that; and end the twins of those who prepared
-        what it names, which would go on once that is committed. Errors: as `require_none_undecided`.
+        """Roll back what this commit does not name: it would wait for that. Who could prepare more was ended when all
+        channels were taken. Errors: as `require_none_undecided`.
         """
         with self._session.errors("commit", seqno=unit.last_seqno):
             connection = self._session.connection()
             require_none_undecided(connection, self._session)
-            if not branches and not prepared_branches(connection, self._session):
-                return
-            if standing(connection, self._session, unit) is Standing.BEFORE:
-                behind = None if unit.epoch is None else unit.epoch + 1
-                self._session.end_holders(None, but_token=claim_tag(unit.token), but_from_group=behind)
-                roll_back_others(connection, self._session, branches)
+            others = set(prepared_branches(connection, self._session)).difference(branches)
+            if others and standing(connection, self._session, unit) is Standing.BEFORE:
+                roll_back(connection, others)
 
     def _ledger_name(self) -> str:
         return "" if self._ledger is None else self._ledger()

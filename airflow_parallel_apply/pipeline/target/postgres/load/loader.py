@@ -45,6 +45,13 @@ class PostgresLoader:
     direct: Unit | None = None
     schema: str = DEFAULT_SCHEMA
 
+    @property
+    def holder(self) -> str:
+        """The name of its sessions."""
+        if self.claim is not None:
+            return self.claim.holder
+        return holder_session(self.pipeline, self.channel, self.token, group=self.group)
+
     def load(self, batches: Iterable[pa.RecordBatch], attempt: str, *, task: LoadTask | None = None) -> Loaded:
         found = _Attempt(self, attempt)
         if self.direct is not None:
@@ -62,7 +69,7 @@ class _Attempt:
             loader.url,
             pipeline=loader.pipeline,
             schema=loader.schema,
-            name=holder_session(loader.pipeline, loader.channel, loader.token, group=loader.group),
+            name=loader.holder,
             synchronous_commit="off",
             definitions=lambda: loader.relations,
         )

@@ -50,7 +50,7 @@ class Claim:
     @property
     def holder(self) -> str:
         """The name of its sessions, and the beginning of its branches'."""
-        return holder_session(self.pipeline, self.channel, self.token, group=self.group)
+        return holder_session(self.pipeline, self.channel, self.token, group=self.group, prepares=True)
 
 
 class Preparation:

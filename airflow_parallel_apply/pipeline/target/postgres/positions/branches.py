@@ -14,7 +14,7 @@ of all positions calls it, before anything else.
 Nothing is rolled back by someone who has lost the claim: he wrote it, and looked for prepared branches, on one
 connection, under a session name that the next owner's `take` ends; so after that no roll-back of his comes through.
 Nobody prepares under a claim that is over: a worker looks at the positions' claim in the transaction that it prepares,
-and whoever takes the claim ends such sessions once his own is written.
+and whoever takes all channels ends such sessions, of any group, once his own is written.
 """
 
 from __future__ import annotations
@@ -199,13 +199,12 @@ def remove_branches(session: Session) -> None:
         connection.execute(session.sql("branches", "forget_all"), {"pipeline": session.pipeline})
 
 
-def roll_back_others(connection: Connection, session: Session, names: Collection[str]) -> None:
+def roll_back(connection: Connection, names: Collection[str]) -> None:
     """Roll back what no commit names. The caller has found that the claim is his, on this connection. Errors: those of
     `end_branch`.
     """
-    for name in prepared_branches(connection, session):
-        if name not in names:
-            end_branch(connection, "ROLLBACK", name)
+    for name in names:
+        end_branch(connection, "ROLLBACK", name)
 
 
 def roll_back_of(connection: Connection, session: Session, scopes: Collection[str], *, but_token: str) -> None:

@@ -259,7 +259,7 @@ def take(
 
 def take_part(session: Session, unit: Unit) -> bool:
     """See `Target.take_part`."""
-    scopes = [scope_tag(unit.channel, unit.group)]
+    scopes = [scope_tag(unit.channel, unit.group, prepares=prepares) for prepares in (False, True)]
     may_prepare = unit.prepares and _take_to_prepare(session, unit, scopes)
     with session.transaction("take", channel=unit.channel) as connection:
         _require_generation(connection, session, unit.generation, None)
@@ -275,7 +275,7 @@ def _take_to_prepare(session: Session, unit: Unit, scopes: Sequence[str]) -> boo
     `branches`. False, and nothing is done, where the group is committed or about to be, or not the next one.
     """
     with session.errors("take", channel=unit.channel):
-        session.become(unit.channel, unit.token, group=unit.group)
+        session.become(unit.channel, unit.token, prepares_group=unit.group)
         connection = session.connection()
         with connection.transaction():
             connection.execute(session.sql("session", "brief"))
