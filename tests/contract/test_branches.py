@@ -24,6 +24,7 @@ from tests.contract.test_coordinate import history
 from tests.contract.test_groups import SOME_LANES, bring_to_the_end, rows
 from tests.support.in_memory.history import bucket_of
 from tests.support.local_stage import LocalStage
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 pytestmark = pytest.mark.parametrize("steered_by", ["in the target"], indirect=True)
@@ -57,6 +58,7 @@ def test_lanes_bring_all_channels_to_the_end_together(
     assert kept(target_dsn) == 0
 
 
+@gated
 def test_one_group_is_prepared_at_a_time(make: Make, log_url: str) -> None:
     append(log_url, 0, [[Change("I", key, str(key))] for key in range(200)])
     generation = make_branches(make, limits=FeedLimits(groups=GroupLimits(bytes_=1)))
@@ -78,6 +80,7 @@ def test_unique_values_change_hands_between_channels_inside_groups(make: Make, t
     assert rows(target_dsn) == {key: f"v{(key + 3) % 40}" for key in range(40)}
 
 
+@gated
 def test_what_waits_for_a_branch_rolls_all_back_and_those_behind_it_are_staged(
     make: Make, target_dsn: str, log_url: str, series: list[int]
 ) -> None:
@@ -102,6 +105,7 @@ def test_what_waits_for_a_branch_rolls_all_back_and_those_behind_it_are_staged(
     }
 
 
+@gated
 @pytest.mark.parametrize("why", ["a role that is no replica", "a trigger that acts on a replica's rows"])
 def test_what_cannot_be_prepared_is_merged_by_the_commit(
     make: Make, target_dsn: str, log_url: str, series: list[int], monkeypatch: pytest.MonkeyPatch, why: str
@@ -151,6 +155,7 @@ def test_insertions_that_are_refused_are_told_with_their_place_and_those_before_
     assert set(rows(target_dsn)) == set(range(60))
 
 
+@gated
 @pytest.mark.parametrize("other_index", ["", "(v || id)", "(id * 2)"])
 def test_insertions_that_come_with_other_changes_are_staged_only_where_those_may_free_what_they_need(
     make: Make,

@@ -84,6 +84,7 @@ def test_a_stop_marker_is_last_in_every_channel(make: Callable[..., Generation],
         assert [task.value["kind"] for task in waiting].count("stop") == 1
 
 
+@gated
 def test_a_stop_in_the_middle_leaves_all_channels_at_one_seqno_and_the_next_run_goes_on(
     make: Callable[..., Generation], target_dsn: str, log_url: str
 ) -> None:
@@ -161,6 +162,7 @@ def _hand_over(generation: Generation, holder: str, following: str) -> None:
     assert claimed is not None
 
 
+@gated
 def test_after_a_failure_nothing_that_starts_above_it_is_applied_and_a_mended_target_goes_on(
     make: Callable[..., Generation], target_dsn: str, log_url: str
 ) -> None:

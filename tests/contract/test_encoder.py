@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.encode.stream import write_by_polarity, wri
 from airflow_parallel_apply.pipeline.errors import EncodeError
 from tests.contract.encoders import ENCODERS, ROWS, SCHEMA, read, rows_of
 from tests.support.examples import examples
+from tests.support.variants import gated
 
 WORKERS = (1, 2, 4, 16)
 JOINABLE = [name for name, make in ENCODERS.items() if make(SCHEMA).is_joinable]
@@ -67,6 +68,7 @@ def test_a_file_without_rows_is_a_file(name: str) -> None:
     assert read(encoder, file_of(encoder, []), SCHEMA) == []
 
 
+@gated
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("name", ENCODERS)
 @settings(max_examples=examples(20))
@@ -97,6 +99,7 @@ def test_any_number_of_workers_writes_the_same_rows_and_those_of_a_key_in_order(
     assert all(places == sorted(places) for places in of_key.values())
 
 
+@gated
 @pytest.mark.parametrize("keys", [["k"], []])
 @pytest.mark.parametrize("name", JOINABLE)
 def test_no_range_of_a_stream_has_more_pieces_than_may_wait(name: str, keys: list[str]) -> None:
@@ -118,6 +121,7 @@ def test_no_range_of_a_stream_has_more_pieces_than_may_wait(name: str, keys: lis
     assert max(counts) <= PIECES_AHEAD
 
 
+@gated
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("name", JOINABLE)
 @settings(max_examples=examples(20))

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.coordinate.state import Phase, UnitFailure
 from airflow_parallel_apply.queue.model import Task, TaskRef
 from tests.contract.test_coordinate import history, rows
 from tests.support.generation import Generation
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 Make = Callable[..., Generation]
@@ -60,6 +61,7 @@ def test_a_failure_that_is_recorded_as_a_unit_ends_stops_the_next_one(
     assert committed == 2 * EPOCH - 1, "the epoch that starts at the failure, and none above it"
 
 
+@gated
 def test_a_stop_on_a_run_that_has_just_opened_is_not_below_channels_that_are_ahead(
     make: Make, log_url: str, target_dsn: str
 ) -> None:

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot, SourceChanged
 from tests.contract.sources import SOURCES, Transactions, World, catch_up, require_complete
 from tests.support.mines import Bomb, Died, Mined
+from tests.support.variants import gated
 from tests.support.written_log import Change
 
 
@@ -214,6 +215,7 @@ def test_a_first_run_whose_tables_are_not_those_that_were_checked_is_begun_anew(
     assert prepared.tables == ("public.t",)
 
 
+@gated
 @pytest.mark.parametrize("point", ["create_log", "before commit", "behind commit"])
 def test_a_first_run_that_died_at_any_line_is_taken_up_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch, point: str

@@ -154,6 +154,7 @@ def test_few_rows_are_staged_by_one_task_for_all_channels(make: Make, log_url: s
     assert serial(generation)[0].awaited == (heads[0].value["channel"],)
 
 
+@gated
 def test_groups_grow_with_what_is_staged_ahead_up_to_half_of_what_is_left(make: Make, log_url: str) -> None:
     """The first is limited; each further one holds as much as all before it, while there is as much behind it."""
     append(log_url, 0, [[Change("I", key, "x" * 2**18)] for key in range(400)])
@@ -203,6 +204,7 @@ def test_tasks_that_fit_stay(fed: Generation) -> None:
     assert not fed.coordinator.recover()
 
 
+@gated
 def test_a_part_that_nobody_will_stage_is_fed_anew(fed: Generation) -> None:
     fed.queue.modify(claimant="test", delete=[claim(fed, 1).ref])
     assert fed.coordinator.recover()
@@ -210,6 +212,7 @@ def test_a_part_that_nobody_will_stage_is_fed_anew(fed: Generation) -> None:
     assert fed.seqnos() == [199] * 3
 
 
+@gated
 def test_a_commit_that_the_target_has_lost_is_fed_anew(fed: Generation, target_dsn: str) -> None:
     for channel in range(3):
         fed.coordinator.groups.arrive(claim(fed, channel), {})
@@ -224,6 +227,7 @@ def test_a_commit_that_the_target_has_lost_is_fed_anew(fed: Generation, target_d
 # --- lanes ---
 
 
+@gated
 @SOME_LANES
 def test_lanes_bring_all_channels_to_the_end_together(
     make: Make, target_dsn: str, log_url: str, channels: int, lanes: int, limits: FeedLimits
@@ -231,6 +235,7 @@ def test_lanes_bring_all_channels_to_the_end_together(
     bring_to_the_end(partial(make_groups, make, channels, limits), target_dsn, log_url, lanes)
 
 
+@gated
 def test_more_staged_tables_than_a_queue_may_keep_are_staged_again(
     fed: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +284,7 @@ def test_channels_that_a_failed_run_left_apart_are_brought_together_first(
     assert rows(target_dsn) == dict.fromkeys(keys, "b")
 
 
+@gated
 def test_what_is_refused_leaves_whole_epochs_before_it_in_place_and_says_where(
     make: Make, target_dsn: str, log_url: str
 ) -> None:
@@ -300,6 +306,7 @@ def test_what_is_refused_leaves_whole_epochs_before_it_in_place_and_says_where(
     assert fixed.seqnos() == [last] * 3
 
 
+@gated
 @pytest.mark.parametrize(("rows_at_once", "refused"), [(0, GroupPart(2, 1)), (None, GroupPart(2, None))])
 def test_a_failure_in_staging_lets_the_groups_below_it_commit(
     make: Make,

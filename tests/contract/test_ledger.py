@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.model.position import Position, low_waterma
 from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from tests.contract.ledgers import LEDGERS
+from tests.support.variants import gated
 
 LEASE = timedelta(seconds=30)
 CLAIM = "claim1"
@@ -170,6 +171,7 @@ def test_the_positions_know_the_log_whose_changes_they_are_of(side: Side) -> Non
     assert side.target.log_id() == "log1"
 
 
+@gated
 def test_routing_changes_only_while_all_positions_are_equal(side: Side) -> None:
     side.start(channels=2)
     side.session.route(side.generation, log_id="log1", routing=Routing(channels=2))
@@ -201,6 +203,7 @@ def test_run_bounds_are_frozen_by_the_first_call(side: Side) -> None:
         side.ledger.settle_run("unknown", 1)
 
 
+@gated
 def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(side: Side) -> None:
     side.start(channels=2)
     epochs = (epoch(0, 0, 4), epoch(1, 5, 9), epoch(2, 10, 14))
@@ -221,6 +224,7 @@ def test_a_cut_forgets_the_plan_from_the_epoch_that_goes_on_beyond_it(side: Side
         side.ledger.cut_plan(2, (), generation=side.generation + 1)
 
 
+@gated
 def test_the_plan_grows_only_at_its_end_and_under_its_digest(side: Side) -> None:
     side.start(channels=2)
     assert (side.session.planned_seqno(), side.ledger.next_epoch_number()) == (-1, 0)
@@ -236,6 +240,7 @@ def test_the_plan_grows_only_at_its_end_and_under_its_digest(side: Side) -> None
     assert [side.ledger.last_epoch_at(seqno) for seqno in (3, 4, 100)] == [-1, 0, 2]
 
 
+@gated
 def test_while_a_pipeline_has_an_owner_nobody_else_plans(side: Side) -> None:
     side.start(channels=2)
     older, epochs = side.generation, (epoch(0, 0, 4),)
@@ -248,6 +253,7 @@ def test_while_a_pipeline_has_an_owner_nobody_else_plans(side: Side) -> None:
     assert add(side, epochs, generation=None)
 
 
+@gated
 def test_a_change_of_routing_drops_the_plan_above_the_positions(side: Side) -> None:
     side.start(channels=1)
     add(side, (epoch(0, 0, 4), epoch(1, 5, 9)), channels=1)
@@ -258,6 +264,7 @@ def test_a_change_of_routing_drops_the_plan_above_the_positions(side: Side) -> N
     assert side.session.planned_seqno() == 4
 
 
+@gated
 def test_nobody_of_a_former_generation_takes_or_commits(side: Side) -> None:
     side.start(channels=2)
     former, generation = side.another(), side.generation
@@ -282,6 +289,7 @@ def test_a_unit_moves_its_position_once_and_only_from_where_it_is(side: Side) ->
     assert side.seqnos() == [-1, 4]
 
 
+@gated
 def test_a_unit_rests_only_where_the_plan_says(side: Side) -> None:
     side.start(channels=2)
     add(side, (epoch(0, 0, 4),), generation=side.generation)
@@ -293,6 +301,7 @@ def test_a_unit_rests_only_where_the_plan_says(side: Side) -> None:
     assert side.seqnos() == [4, -1]
 
 
+@gated
 def test_planned_rows_are_told_by_channel(side: Side) -> None:
     side.start(channels=2)
     add(side, (epoch(0, 0, 4), epoch(1, 5, 9)), generation=side.generation)

@@ -30,6 +30,7 @@ from tests.log_batches import (
     transactions_batch,
 )
 from tests.support.routers import served_logs
+from tests.support.variants import gated
 
 Reading = Callable[[str], LogReader]
 
@@ -170,6 +171,7 @@ def test_a_range_of_seqnos_is_read_with_the_columns_asked_for(url: str, reading:
     assert rest.column("fragno").to_pylist() == [1, 2]
 
 
+@gated
 def test_a_huge_transaction_spans_segments_and_is_seen_whole_or_not_at_all(url: str, reading: Reading) -> None:
     writer = open_writer(url, options=SMALL_SEGMENTS)
     writer.append(*history(0, 5))
@@ -196,6 +198,7 @@ def test_a_huge_transaction_spans_segments_and_is_seen_whole_or_not_at_all(url: 
     assert tail.column("fragno").to_pylist() == list(range(701, 1000))
 
 
+@gated
 def test_one_large_batch_is_cut_into_segments(url: str, reading: Reading) -> None:
     writer = open_writer(url, options=SMALL_SEGMENTS)
     rows, transactions = history(0, 300)
@@ -326,6 +329,7 @@ def test_row_groups_in_the_manifest_are_those_of_the_file(url: str) -> None:
         assert group.first_bucket <= buckets.min <= buckets.max <= group.last_bucket
 
 
+@gated
 def test_eight_channels_read_about_one_scan_of_a_large_segment(url: str) -> None:
     writer = open_writer(url, options=WriterOptions(segment_file_bytes=18 * 2**20))
     writer.append(*random_history(110_000, seed=2))

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.errors import Conflict, ConflictReason, Own
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.queue.model import Task
 from tests.support.generation import Generation
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 LEASE = timedelta(seconds=30)
@@ -198,6 +199,7 @@ def test_a_barrier_ends_a_merge(make: Make, log_url: str) -> None:
     assert generation.seqnos() == [20] * 3
 
 
+@gated
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_lanes_resolve_every_conflict_between_their_channels(
     make: Make, target_dsn: str, log_url: str, lanes: int

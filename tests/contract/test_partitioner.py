@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from tests.support.examples import examples
 from tests.support.partitioner_cases import ROUTINGS, VALUES, batches, place, row
 from tests.support.partitioners import by_letter_installed
+from tests.support.variants import gated
 
 
 @pytest.fixture(params=ROUTINGS, scope="module")
@@ -41,6 +42,7 @@ def test_a_rows_channel_depends_on_nothing_but_the_row(routing: Routing, rows: p
             assert alone.shards[0] == together.shards[index]
 
 
+@gated
 @settings(deadline=None, max_examples=examples(60))
 @given(values=VALUES, number=st.sampled_from([1, 3]), seqnos=st.tuples(st.integers(0, 99), st.integers(0, 99)))
 def test_one_key_has_one_channel_whatever_its_text(

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_parallel_apply.queue import Change, DependencyError, FailureReason, Insert, Queue, QueueError, Task
 from tests.contract.queue_backends import Open
+from tests.support.variants import gated
 
 LEASE = timedelta(minutes=5)
 SOON = timedelta(milliseconds=300)
@@ -144,6 +145,7 @@ def test_a_renewal_says_why_the_task_is_not_ours(queue: Queue) -> None:
     assert [failure.reason for failure in refused.value.changes] == [FailureReason.NOT_HELD]
 
 
+@gated
 def test_a_spread_queue_hands_out_at_random_and_older_tasks_sooner(queue: Queue) -> None:
     """Twelve tasks, an hour apart; each that was claimed is put back where it stood."""
     ages = [-timedelta(hours=12 - n) for n in range(12)]
@@ -224,6 +226,7 @@ def test_a_claim_takes_from_every_queue_that_it_names(queue: Queue) -> None:
     assert claimed[2] is None
 
 
+@gated
 def test_a_waiting_claim_wakes_on_an_insert_not_at_a_poll(open_client: Open) -> None:
     """Two workers hand a task to and fro: each of the 40 waits would end in vain, or cost a poll's interval."""
     rounds = 20
@@ -244,6 +247,7 @@ def test_a_waiting_claim_wakes_on_an_insert_not_at_a_poll(open_client: Open) -> 
     assert time.monotonic() - started < LONG.total_seconds()
 
 
+@gated
 @pytest.mark.parametrize("how", ["freed", "moved", "brought forward", "head finished"])
 def test_a_waiting_claim_wakes_when_a_task_comes_free(open_client: Open, how: str) -> None:
     queue = open_client()
@@ -269,6 +273,7 @@ def test_a_waiting_claim_wakes_when_a_task_comes_free(open_client: Open, how: st
     assert claimed.task_id == target.task_id
 
 
+@gated
 def test_many_workers_do_each_task_once(open_client: Open) -> None:
     count = 120
     queue = open_client()
@@ -288,6 +293,7 @@ def test_many_workers_do_each_task_once(open_client: Open) -> None:
     assert Counter(task.value for task in queue.tasks("done")) == Counter(range(count))
 
 
+@gated
 def test_a_queue_that_comes_and_goes_all_the_time_loses_no_task(open_client: Open) -> None:
     """Each task is the only one of its queue as it comes and as it goes: whoever cleans up meets who puts."""
     rounds, makers = 60, 3

@@ -20,6 +20,7 @@ from airflow_parallel_apply.queue import (
     TaskRef,
 )
 from tests.contract.queue_backends import Open
+from tests.support.variants import gated
 
 LEASE = timedelta(minutes=5)
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -195,6 +196,7 @@ def test_a_name_that_no_queue_can_have_is_refused(queue: Queue, name: str) -> No
         queue.try_claim([name], claimant="a", lease=LEASE)
 
 
+@gated
 @pytest.mark.parametrize(
     "entry",
     [
@@ -229,6 +231,7 @@ def test_a_claimant_that_has_no_name_is_refused(queue: Queue, claimant: str) -> 
         queue.modify(claimant=claimant, insert=[Insert(queue="q")])
 
 
+@gated
 @pytest.mark.parametrize(
     "value",
     [None, True, 0, -1.5e300, 2**70, "", "é\u2028\x7f😀\n", [], {}, {"b": 1, "a": [None, {"": "x" * 100_000}]}],

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_parallel_apply.queue import Change, DependencyError, FailureReason, Insert, Queue, Task
 from tests.contract.queue_backends import Open
+from tests.support.variants import gated
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=30)
@@ -128,6 +129,7 @@ def test_finishing_a_head_and_holding_the_next_is_one_modify(queue: Queue) -> No
     assert queue.try_claim(["q"], claimant="b", lease=LEASE) is None
 
 
+@gated
 def test_concurrent_workers_see_every_strict_queue_in_order_one_at_a_time(open_client: Open) -> None:
     """While others finish, put back, renew and lose heads, nobody ever holds two of one queue, or a later one."""
     channels, length = 3, 25
@@ -170,6 +172,7 @@ def test_concurrent_workers_see_every_strict_queue_in_order_one_at_a_time(open_c
     assert order == {name: list(range(length)) for name in names}
 
 
+@gated
 def test_a_head_that_is_replaced_all_the_time_never_lets_the_second_out(open_client: Open) -> None:
     """One thread swaps the parked head for another parked one of a lower sequence, the other claims as fast as it can:
     the task behind is never handed out.

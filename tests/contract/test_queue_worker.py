@@ -14,6 +14,7 @@ from airflow_parallel_apply.queue import worker as worker_module
 from airflow_parallel_apply.queue.worker import Done, Held, LeaseLost, RetryPolicy, Worker
 from tests.contract.queue_backends import Open
 from tests.support.queue_service import until
+from tests.support.variants import gated
 
 LONG = timedelta(seconds=30)
 SHORT_LEASE = timedelta(milliseconds=1500)
@@ -78,6 +79,7 @@ def test_a_strict_queues_head_is_not_quarantined_but_holds_up_the_rest(queue: Qu
     assert queue.queue_stats()[0].future == 1
 
 
+@gated
 def test_a_lease_is_renewed_for_as_long_as_the_work_takes(open_client: Open) -> None:
     queue, other = open_client(), open_client()
     put(queue, Insert(queue="q"))
@@ -91,6 +93,7 @@ def test_a_lease_is_renewed_for_as_long_as_the_work_takes(open_client: Open) -> 
     assert queue.queue_stats() == ()
 
 
+@gated
 def test_work_whose_lease_is_lost_is_told_at_once_and_changes_nothing(open_client: Open) -> None:
     queue, other = open_client(), open_client()
     put(queue, Insert(queue="q"))
@@ -137,6 +140,7 @@ def test_a_task_that_its_quarantine_does_not_take_stays_and_is_failed(queue: Que
     assert (task.attempt, task.claimant, task.err[:12], task.at.year) == (1, None, "RuntimeError", 9000)
 
 
+@gated
 def test_many_workers_finish_each_task_once(open_client: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     count, threads = 60, 4
     # So long an idle worker waits before it looks whether it is to stop.
@@ -164,6 +168,7 @@ def test_many_workers_finish_each_task_once(open_client: Open, monkeypatch: pyte
     assert all(times == (2 if value % 10 == 0 else 1) for value, times in seen.items())
 
 
+@gated
 def test_a_renewal_whose_answer_was_lost_does_not_lose_the_lease(open_client: Open) -> None:
     queue = open_client()
     put(queue, Insert(queue="q"))

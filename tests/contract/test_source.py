@@ -138,6 +138,7 @@ def test_a_capture_that_was_overtaken_before_it_looked_is_tried_again(
     require_complete(begun)
 
 
+@gated
 @pytest.mark.parametrize(("max_changes", "step_changes"), [(EVERYTHING, None), (EVERYTHING, 2), (1, 1), (4, 100)])
 def test_transactions_come_whole_and_once_whatever_is_asked_for(
     begun: World, max_changes: int, step_changes: int | None

@@ -29,6 +29,7 @@ from tests.support.staging import (
     unit_of,
     waiting_sessions,
 )
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 
@@ -129,6 +130,7 @@ def test_an_ended_session_under_a_claim_that_lasts_may_be_staged_again(make_stag
     assert stage.stage(whole).row_count == TRANSACTIONS
 
 
+@gated
 def test_cancel_ends_the_job_and_the_stage_goes_on_with_the_next(make_stage, log_url, target_dsn):
     stage, whole = make_stage(), unit(log_url, channels=1)
     with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:

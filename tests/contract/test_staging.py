@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, GroupPart, Mergi
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.contract.targets import TARGETS, Admitted
+from tests.support.variants import gated
 
 LAST = 4
 CHANNELS = 2
@@ -80,6 +81,7 @@ def test_what_a_claim_staged_goes_with_the_claim(side: Side, taken: int | None) 
     assert side.admitted.keys() == set()
 
 
+@gated
 def test_what_a_claim_staged_stays_while_others_take_other_channels(side: Side) -> None:
     side.take(0, "committer")
     staged = side.stage(Branch(0), "committer", 1)
@@ -94,6 +96,7 @@ def test_what_is_staged_for_a_group_outlives_the_claims_of_its_channels(side: Si
     assert side.commit(staged) == {0, 1}
 
 
+@gated
 def test_the_committer_of_a_group_leaves_the_groups_behind_it_and_drops_those_before(side: Side) -> None:
     before = side.stage(GroupPart(GROUP - 1, 0), "a", 1)
     behind = side.stage(GroupPart(GROUP + 3, 0), "b", 2)
@@ -104,6 +107,7 @@ def test_the_committer_of_a_group_leaves_the_groups_behind_it_and_drops_those_be
     assert side.commit([behind]) == {2}
 
 
+@gated
 def test_a_serial_unit_and_another_generation_drop_what_groups_staged(side: Side) -> None:
     for ending in (lambda: side.take(None, "serial"), side.acquire):
         staged = side.stage(GroupPart(GROUP, 0), "stager", 1)
@@ -112,6 +116,7 @@ def test_a_serial_unit_and_another_generation_drop_what_groups_staged(side: Side
             side.commit([staged])
 
 
+@gated
 def test_a_stager_of_a_group_drops_what_its_predecessor_staged_for_the_same_channel(side: Side) -> None:
     former = side.stage(GroupPart(GROUP, 0), "former", 1)
     beside = side.stage(GroupPart(GROUP, 1), "beside", 2)

@@ -22,6 +22,7 @@ from tests.support.in_memory.rows import rows_of
 from tests.support.in_memory.source import MemorySource, SourceData
 from tests.support.in_memory.stepped import without_threads
 from tests.support.in_memory.turns import Actor
+from tests.support.variants import gated
 from tests.support.written_log import Change
 
 _MANY_TURNS = 30_000
@@ -106,6 +107,7 @@ def test_what_a_source_commits_is_in_the_target(
     assert pipeline.history.rows == written.rows
 
 
+@gated
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_that_were_there_before_are_copied_through_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

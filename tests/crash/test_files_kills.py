@@ -19,7 +19,7 @@ from tests.integration.target_files.feeds import files_of, replayed
 from tests.support.rig import execute
 from tests.support.step_process import Fault
 from tests.support.steps import StepProcess
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 FEED = "airflow_parallel_apply.pipeline.target.files.feed:FeedWriter"
 PLACE = "airflow_parallel_apply.pipeline.encode.files.place:FilePlace"
@@ -119,6 +119,7 @@ def test_lanes_that_die_at_twenty_random_moments_leave_every_change_once(
     require_exact(written, tmp_path / "lake")
 
 
+@gated
 def test_a_zombie_lane_is_refused_by_the_directory_itself(written: Scene, tmp_path: Path) -> None:
     written.rig.capture("one")
     plan(written.rig.config, written.rig.target)

@@ -70,6 +70,7 @@ def test_runs_leave_who_owns_them_and_their_plan_in_the_ledger_and_positions_wit
     assert purge_log(written.rig.config.log_url, [written.rig.target]).needed_seqno == closed.stop_seqno
 
 
+@gated
 @pytest.mark.parametrize("opened_again", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_close_that_is_repeated_sees_that_its_target_was_set_back(written: Scene, *, opened_again: bool) -> None:
     rig = written.rig
@@ -93,6 +94,7 @@ def test_a_close_that_is_repeated_sees_that_its_target_was_set_back(written: Sce
     written.require_equal()
 
 
+@gated
 @pytest.mark.parametrize("place", variants(KILLS, gated=["between owner and positions", "after both"]))
 def test_an_open_that_dies_between_two_commits_is_opened_anew(written: Scene, place: str) -> None:
     written.rig.capture("second")
@@ -119,6 +121,7 @@ def test_a_routing_that_died_halfway_may_be_taken_back(written: Scene) -> None:
     assert len(written.positions()) == former.config.channels
 
 
+@gated
 def test_lanes_of_a_former_owner_commit_nothing_once_the_positions_are_owned(written: Scene) -> None:
     written.rig.capture("second")
     opened = written.open("second")
@@ -145,6 +148,7 @@ def test_whoever_names_no_ledger_or_another_is_told_where_it_is(written: Scene) 
         mistaken.run("second")
 
 
+@gated
 def test_a_pooler_that_shares_the_ledger_s_sessions_is_refused_by_check_runs_and_recopy(
     written: Scene, target_server: PostgresServer
 ) -> None:
@@ -184,6 +188,7 @@ def test_a_pipeline_that_is_dropped_is_gone_from_both(written: Scene) -> None:
         assert side.rows("SELECT to_regnamespace('parallel_apply')::text") == [(None,)]
 
 
+@gated
 def test_a_ledger_that_is_restored_older_than_its_target_goes_on_from_the_positions(written: Scene) -> None:
     written.rig.run("second")
     execute(
@@ -210,6 +215,7 @@ def test_a_table_is_copied_anew_and_the_plan_of_before_is_forgotten(written: Sce
     written.require_equal()
 
 
+@gated
 def test_check_looks_where_the_ledger_is(written: Scene) -> None:
     assert check_pipeline(written.rig.config, written.rig.source, written.rig.target).is_good
     forgetful = replace(written.rig, ledger_dsn=None)

@@ -113,6 +113,7 @@ def test_a_lane_that_sleeps_past_its_lease_changes_nothing_when_it_wakes(written
     require_later_run(written)
 
 
+@gated
 def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_before(written: Scene) -> None:
     opened = written.open("first")
     lane = written.start_lane(opened, fault=Fault(at=f"{TARGET}:move", when="before", call=4, signal=signal.SIGSTOP))
@@ -134,6 +135,7 @@ def test_a_run_whose_owner_is_dead_is_taken_over_when_its_lease_is_over_and_not_
     written.require_equal()
 
 
+@gated
 def test_a_capture_killed_between_the_logs_manifest_and_the_slot_is_repeated_without_a_change(written: Scene) -> None:
     capture = written.start_capture("run", fault=PLACES["between the log's manifest and the slot"])
     assert capture.wait() in (0, -signal.SIGKILL), capture.tail()

@@ -13,6 +13,7 @@ from airflow.sdk.module_loading import import_string
 
 from airflow_parallel_apply.triggers import LeaseTrigger, SourceTimeTrigger
 from tests.provider.fakes import FakePipeline
+from tests.support.variants import gated
 
 pytestmark = pytest.mark.usefixtures("connections")
 
@@ -72,6 +73,7 @@ def test_a_source_whose_clock_stays_behind_is_given_up(pipeline: FakePipeline) -
     assert event(source_time(PAST)) == {"status": "early"}
 
 
+@gated
 def test_a_turn_comes_when_what_goes_first_is_applied(pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.applied_seqno = 3
     assert event(lease(deadline=PAST, reach_seqno=4))["status"] == "busy"

@@ -80,6 +80,7 @@ def test_every_task_is_told_the_runs_interval(run: Any, pipeline: FakePipeline) 
     assert pipeline.asked["source_is_past"]["time"] == told.end
 
 
+@gated
 def test_a_covered_interval_is_skipped_at_once_and_green(run: Any, pipeline: FakePipeline) -> None:
     pipeline.changes = None
     done = run(EIGHT + HOUR)
@@ -96,6 +97,7 @@ def test_an_interval_that_is_not_past_at_the_source_is_waited_for(run: Any, pipe
     assert pipeline.calls[:5] == ["source_is_past"] * 3 + ["changes_available", "capture"]
 
 
+@gated
 def test_a_gap_that_nobody_is_to_close_is_red_and_says_what_to_run(run: Any, pipeline: FakePipeline) -> None:
     pipeline.fail["open"] = [gap(since=EIGHT - 30 * HOUR + timedelta(minutes=5))]
     done = run(EIGHT + 3 * HOUR)
@@ -257,6 +259,7 @@ TIMETABLES = [
 ]
 
 
+@gated
 @pytest.mark.parametrize("timetable", TIMETABLES, ids=str)
 @given(seconds=st.integers(0, 2 * 365 * 24 * 3600), back=st.integers(0, 40 * 24 * 3600))
 def test_the_interval_named_is_one_that_airflow_makes_and_holds_the_first_missing_transaction(
@@ -277,6 +280,7 @@ def test_the_interval_named_is_one_that_airflow_makes_and_holds_the_first_missin
             assert backfilled.data_interval.start == interval.start
 
 
+@gated
 @pytest.mark.parametrize(
     ("expression", "timezone", "since"),
     [

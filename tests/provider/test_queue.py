@@ -24,6 +24,7 @@ from airflow_parallel_apply.queue.postgres import migrate
 from airflow_parallel_apply.sensors import QueueEmptySensor, QueueStatsSensor
 from airflow_parallel_apply.triggers import QueueEmptyTrigger, QueueStatsTrigger
 from tests.support.queue_service import ServedQueue
+from tests.support.variants import gated
 
 CONN = "our_queue"
 TOKEN = "token-of-ours"
@@ -219,6 +220,7 @@ def test_a_sensor_told_nonsense_fails_for_good(queue: Queue, kind: Any, told: di
         kind(task_id="s", soft_fail=True, **{"queue_conn_id": CONN, **told}).execute({})
 
 
+@gated
 @pytest.mark.usefixtures("airflow_home")
 def test_a_dag_feeds_a_queue_and_waits_until_somebody_has_emptied_it(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -20,6 +20,7 @@ from airflow_parallel_apply.queue import __main__ as queue_command
 from airflow_parallel_apply.router import commands as router_command
 from tests.provider.conftest import REPOSITORY
 from tests.support.queue_service import ServedQueue
+from tests.support.variants import gated
 
 PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "docker" / "README.md")
 README = PAGES[0].read_text()
@@ -121,6 +122,7 @@ def _told_commands() -> Iterator[tuple[str, str]]:
                     yield page.name, command
 
 
+@gated
 @pytest.mark.parametrize(("page", "command"), list(_told_commands()))
 def test_every_command_is_complete_and_its_options_exist(
     page: str, command: str, monkeypatch: pytest.MonkeyPatch

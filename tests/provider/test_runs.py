@@ -97,6 +97,7 @@ def test_lanes_are_named_after_their_number(run: Run, pipeline: FakePipeline) ->
     assert names == ["lane 0 of 3", "lane 1 of 3", "lane 2 of 3"]
 
 
+@gated
 def test_open_seeds_the_stop_marker_before_lanes_read_it(run: Run, pipeline: FakePipeline) -> None:
     seen: list[bool] = []
     pipeline.during_apply = lambda signals: seen.append(signals.stop_requested())
@@ -104,6 +105,7 @@ def test_open_seeds_the_stop_marker_before_lanes_read_it(run: Run, pipeline: Fak
     assert seen == [False, False]
 
 
+@gated
 def test_a_stop_written_into_opens_xcom_reaches_the_lanes(run: Run, pipeline: FakePipeline) -> None:
     from airflow.sdk.bases.xcom import BaseXCom
 
@@ -119,6 +121,7 @@ def test_a_stop_written_into_opens_xcom_reaches_the_lanes(run: Run, pipeline: Fa
     assert seen == [True, True]
 
 
+@gated
 def test_nothing_to_do_skips_the_run_and_is_green(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
     monkeypatch.setattr(dag.get_task("changes_available"), "wait", timedelta(0))
     pipeline.changes = None
@@ -137,6 +140,7 @@ def test_changes_that_come_while_the_sensor_waits_are_taken(run: Run, pipeline: 
     assert pipeline.calls[:4] == ["changes_available", "changes_since", "changes_available", "capture"]
 
 
+@gated
 def test_an_opened_run_without_work_has_no_lanes_and_is_green(run: Run, pipeline: FakePipeline) -> None:
     pipeline.nothing_to_do = True
     done = run()
@@ -145,6 +149,7 @@ def test_an_opened_run_without_work_has_no_lanes_and_is_green(run: Run, pipeline
     assert pipeline.asked["close"]["opened"].nothing_to_do
 
 
+@gated
 def test_a_failed_lane_that_others_covered_leaves_the_run_green(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["apply"] = [TargetError("a lane lost its disk")]
     done = run()
@@ -155,6 +160,7 @@ def test_a_failed_lane_that_others_covered_leaves_the_run_green(run: Run, pipeli
     assert done.state == "success"
 
 
+@gated
 def test_a_failed_lane_that_nobody_covered_makes_the_run_red(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["close"] = [TargetError("the lanes ended before every channel was stopped")]
     done = run()
@@ -162,6 +168,7 @@ def test_a_failed_lane_that_nobody_covered_makes_the_run_red(run: Run, pipeline:
     assert done.state == "failed"
 
 
+@gated
 @pytest.mark.parametrize("step", [pytest.param("capture", marks=GATED), pytest.param("route", marks=GATED), "open"])
 def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeline: FakePipeline, step: str) -> None:
     pipeline.fail[step] = [TargetError("table public.accounts is missing", hint="Create it.")]
@@ -232,6 +239,7 @@ def close_error(done: Any) -> str:
         return str(XComModel.deserialize_value(row))
 
 
+@gated
 def test_the_queue_that_was_named_is_every_step_s_and_its_token_nobody_s(run: Run, pipeline: FakePipeline, monkeypatch):
     token = "a-token-of-ours"
     monkeypatch.setenv("AIRFLOW_CONN_OUR_QUEUE", f"parallel-apply-queue://:{token}@queue.invalid:7411/?protocol=grpcs")
@@ -243,6 +251,7 @@ def test_the_queue_that_was_named_is_every_step_s_and_its_token_nobody_s(run: Ru
         assert token not in repr(queue)
 
 
+@gated
 def test_without_one_it_is_in_the_target(run: Run, pipeline: FakePipeline) -> None:
     assert run().state == "success"
     assert {pipeline.asked[step]["queue"] for step in ("capture", "open", "apply", "close")} == {None}
@@ -255,6 +264,7 @@ def test_a_queue_of_the_wrong_type_is_refused_by_the_first_task(run: Run, pipeli
     assert pipeline.calls == []
 
 
+@gated
 def test_a_connection_of_the_wrong_type_is_refused_by_the_first_task(run: Run, pipeline: FakePipeline, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CLUSTER", "spark://local%5B2%5D")
     done = run(spark_conn_id="spark_cluster")
@@ -264,6 +274,7 @@ def test_a_connection_of_the_wrong_type_is_refused_by_the_first_task(run: Run, p
     assert "spark_connect" in close_error(done)
 
 
+@gated
 def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipeline: FakePipeline) -> None:
     pipeline.fail["open"] = [LeaseBusy("owned by another run")]
     done = run()
@@ -322,6 +333,7 @@ def test_waiting_for_the_lease_is_bounded(run: Run, pipeline: FakePipeline, dag:
     assert "somebody else" in close_error(done)
 
 
+@gated
 def test_a_lane_that_is_told_to_end_cancels_spark_and_fails(run: Run, pipeline: FakePipeline) -> None:
     pipeline.lanes = 1
     cancelled: list[bool] = []
@@ -360,6 +372,7 @@ def test_anything_else_is_no_stop(value: object) -> None:
     assert not means_stop(value)
 
 
+@gated
 def test_a_wrong_parameter_is_refused_with_its_name(run: Run, pipeline: FakePipeline) -> None:
     done = run(tables=["nodot"])
     assert done.state == "failed"

@@ -155,6 +155,7 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
     assert rig.rows(generated) == [("g",)]
 
 
+@gated
 def test_a_run_needs_the_schemas_that_tables_are_in_and_with_ddl_apply_those_that_they_may_go_to(
     rig: Rig, limited: Rig
 ) -> None:
@@ -192,6 +193,7 @@ def test_what_a_copy_cannot_do_is_told_beside_what_the_database_refuses(rig: Rig
     found(limited.having(start=Start.COPY), "have foreign keys, which a copy in parallel cannot keep")
 
 
+@gated
 def test_what_a_copy_cannot_do_at_the_target_is_told_by_the_check(rig: Rig, limited: Rig) -> None:
     execute(rig.target_dsn, "CREATE TABLE child (id int PRIMARY KEY REFERENCES t)")
     limited = limited.having(start=Start.COPY)
@@ -211,6 +213,7 @@ def test_what_a_copy_cannot_do_at_the_target_is_told_by_the_check(rig: Rig, limi
     assert limited.comparison().equal
 
 
+@gated
 def test_a_column_that_ddl_on_its_way_will_bring_is_no_finding(rig: Rig) -> None:
     rig.prepare()
     execute(rig.source_dsn, "ALTER TABLE t ADD COLUMN later int", "INSERT INTO t VALUES (1, 'x', 2)")

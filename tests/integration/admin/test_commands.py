@@ -73,6 +73,7 @@ def test_a_server_that_does_not_answer_is_asked_after_once() -> None:
     assert told.output.endswith("run it once more.\n")
 
 
+@gated
 def test_status_shows_every_channel_before_and_after_a_run(rig: Rig) -> None:
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 60) i", "UPDATE t SET v = 'b'")

@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 AWAY = "host=127.0.0.1 port=1 dbname=x"
 
@@ -76,6 +77,7 @@ def test_the_last_pipeline_takes_everything_along_but_the_tables(rig: Rig) -> No
     assert dropped(rig, with_log=True) == Removal()
 
 
+@gated
 def test_what_was_dropped_can_be_started_anew_under_the_same_name(rig: Rig) -> None:
     dropped(rig, with_log=True)
     rig.both("TRUNCATE t")
@@ -85,6 +87,7 @@ def test_what_was_dropped_can_be_started_anew_under_the_same_name(rig: Rig) -> N
     assert rig.comparison().equal
 
 
+@gated
 def test_another_pipeline_of_the_same_databases_stays_whole(rig: Rig, tmp_path: Path) -> None:
     other = rig.having(pipeline="doomed_not", log_url=str(tmp_path / "other"))
     execute(rig.source_dsn, "CREATE TABLE u (id int PRIMARY KEY)")
@@ -101,6 +104,7 @@ def test_another_pipeline_of_the_same_databases_stays_whole(rig: Rig, tmp_path: 
     assert other.comparison().equal
 
 
+@gated
 def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
     rig.write("UPDATE t SET v = 'b'")
     rig.capture("alive")
@@ -119,6 +123,7 @@ def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
     assert rig.rows("SELECT * FROM t ORDER BY id") == before
 
 
+@gated
 def test_a_lane_whose_pipeline_is_dropped_says_so(rig: Rig) -> None:
     rig.write("UPDATE t SET v = 'b'")
     rig.capture("before")
@@ -136,6 +141,7 @@ def test_a_lane_whose_pipeline_is_dropped_says_so(rig: Rig) -> None:
             lane.result()
 
 
+@gated
 @pytest.mark.parametrize("with_log", [True, False])
 def test_a_lane_of_before_applies_nothing_to_a_pipeline_that_was_begun_anew(
     rig: Rig, tmp_path: Path, *, with_log: bool
@@ -185,6 +191,7 @@ class _Sleeping(LocalStage):
         return super().stage(unit)
 
 
+@gated
 @pytest.mark.parametrize("side", [Side.SOURCE, Side.TARGET])
 def test_a_side_that_is_away_is_told_with_commands_that_do_the_rest(rig: Rig, side: Side) -> None:
     away = replace(rig, source_dsn=AWAY) if side is Side.SOURCE else replace(rig, target_dsn=AWAY)
@@ -230,6 +237,7 @@ def test_another_slots_log_is_never_removed(rig: Rig) -> None:
     assert [path.name for path in Path(rig.config.log_url).iterdir()] == ["notes.txt"]
 
 
+@gated
 def test_a_removal_of_the_log_that_died_is_taken_up_and_never_looks_like_a_new_log(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -273,6 +281,7 @@ def call(rig: Rig, *arguments: str, answer: str | None = None) -> Result:
     )
 
 
+@gated
 def test_the_command_asks_first_and_says_what_it_did(rig: Rig) -> None:
     assert call(rig, answer="n\n").exit_code == 1
     unasked = call(rig, answer="")

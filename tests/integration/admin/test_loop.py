@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 def test_a_pipeline_that_brings_tables_back_is_refused(source_dsn: str, target_dsn: str, tmp_path: Path) -> None:
@@ -41,6 +42,7 @@ def test_a_pipeline_that_brings_tables_back_is_refused(source_dsn: str, target_d
     ]
 
 
+@gated
 @pytest.mark.parametrize("is_one_log", [True, False])
 def test_a_second_pipeline_that_applies_the_same_tables_to_the_same_target_is_refused(
     source_dsn: str, target_dsn: str, tmp_path: Path, *, is_one_log: bool

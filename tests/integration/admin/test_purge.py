@@ -149,6 +149,7 @@ def test_a_log_of_an_earlier_release_is_not_purged_before_its_pipeline_has_regis
     assert purge(rig).purged_seqno == 4
 
 
+@gated
 def test_who_stands_below_what_is_kept_is_refused_when_it_opens(rig: Rig, target_server: PostgresServer) -> None:
     dsn = target_server.create_database(f"late_{rig.rows('SELECT current_database()')[0][0]}")
     late = replace(rig, target_dsn=dsn)
@@ -163,6 +164,7 @@ def test_who_stands_below_what_is_kept_is_refused_when_it_opens(rig: Rig, target
     assert late.rows("SELECT owner FROM parallel_apply.pipeline") == [(None,)]
 
 
+@gated
 def test_a_purge_in_the_middle_of_a_run_takes_nothing_that_the_run_needs(rig: Rig) -> None:
     rig.write(*(f"UPDATE t SET v = 'b{number}' WHERE id % 7 = {number}" for number in range(7)))
     rig.capture("r")
@@ -174,6 +176,7 @@ def test_a_purge_in_the_middle_of_a_run_takes_nothing_that_the_run_needs(rig: Ri
     assert rig.comparison().equal
 
 
+@gated
 def test_positions_are_on_disk_before_anything_goes(target_server: PostgresServer, rig: Rig, tmp_path: Path) -> None:
     """Positions that were committed without waiting: after a kill -9 at once they are as they were told."""
     with CopiedServer(
@@ -201,6 +204,7 @@ def _flushed(connection: psycopg.Connection) -> int:
     return int(found[0])
 
 
+@gated
 def test_the_command_says_what_it_purged(rig: Rig) -> None:
     arguments = ["purge", "--log-url", rig.config.log_url, "--keep", "1"]
     environment = {"PARALLEL_APPLY_TARGET": rig.target_dsn}

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Sid
 from tests.crash.scene import wait_until
 from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def test_a_pipeline_that_is_well_has_no_warnings(rig: Rig) -> None:
     assert status.log_bytes
 
 
+@gated
 def test_a_slot_that_holds_back_much_is_told_until_a_run_reads_it(rig: Rig) -> None:
     execute(rig.source_dsn, "CREATE TABLE pad AS SELECT repeat(i::text, 300) FROM generate_series(1, 20000) i")
     warning = only(look(rig, much_retained_bytes=8 * 2**20))
@@ -99,6 +101,7 @@ def test_a_slot_near_its_bound_is_warned_of_and_a_lost_one_is_an_error(
         assert only(look(rig)).severity is Severity.ERROR
 
 
+@gated
 def test_torn_transactions_are_listed_when_no_run_is_alive(rig: Rig) -> None:
     execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = -1 WHERE channel = 1")
     status = look(rig)
@@ -111,6 +114,7 @@ def test_torn_transactions_are_listed_when_no_run_is_alive(rig: Rig) -> None:
     assert look(rig).warnings == ()
 
 
+@gated
 def test_a_disk_that_is_nearly_full_is_told_with_the_logs_size(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100 * 2**30, 95 * 2**30, 5 * 2**30))
@@ -119,6 +123,7 @@ def test_a_disk_that_is_nearly_full_is_told_with_the_logs_size(rig: Rig, monkeyp
     assert "purge" in warning.note
 
 
+@gated
 def test_the_command_shows_warnings_in_both_forms(rig: Rig) -> None:
     with psycopg.connect(rig.target_dsn) as connection:
         connection.execute("UPDATE parallel_apply.position SET seqno = -1 WHERE channel = 1")
@@ -131,6 +136,7 @@ def test_the_command_shows_warnings_in_both_forms(rig: Rig) -> None:
     assert told["warnings"][0]["side"] == "target"
 
 
+@gated
 def test_channels_behind_a_failure_are_told_to_wait_for_it_and_for_no_serialization_point(
     source_dsn: str, target_dsn: str, tmp_path: Path
 ) -> None:

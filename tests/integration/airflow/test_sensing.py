@@ -9,6 +9,7 @@ import pytest
 from airflow_parallel_apply.pipeline.admin.watch import changes_since, look_for_changes
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def test_changes_are_seen_without_the_log_and_nothing_is_seen_where_there_is_not
     assert changes_since(away, rig.source, rig.target, again) is None
 
 
+@gated
 def test_a_capture_of_somebody_else_is_for_the_task_to_judge(rig: Rig) -> None:
     before = look_for_changes(rig.config, rig.source, rig.target)
     rig.write("INSERT INTO t VALUES (2)")

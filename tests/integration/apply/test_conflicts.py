@@ -289,6 +289,7 @@ def test_a_unique_index_of_one_partition_alone_while_the_channels_are_apart(one_
     assert conflicts(one_lane) == {("unique", "public.t_part"): 1}
 
 
+@gated
 def test_a_deadlock_that_comes_again_opens_a_merge_point(one_lane: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     one_lane.both(UNIQUE)
     tried: list[int] = []

@@ -82,6 +82,7 @@ def test_ddl_that_is_refused_stops_the_run_right_before_it_and_after_it_by_hand_
     require_equal(rig)
 
 
+@gated
 def test_settings_of_a_ddl_s_text_do_not_reach_the_transactions_behind_it(rig: Rig) -> None:
     execute(
         rig.target_dsn,
@@ -101,6 +102,7 @@ def test_settings_of_a_ddl_s_text_do_not_reach_the_transactions_behind_it(rig: R
     assert rig.rows("SELECT * FROM fired") == []
 
 
+@gated
 def test_a_lane_that_is_lost_between_two_parts_leaves_the_rest_to_the_next(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from airflow_parallel_apply.router.plan import plan
 from tests.support.eight_channels import make_rig, require_equal
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 TABLES = ("CREATE TABLE t (id integer PRIMARY KEY, u integer)", "CREATE TABLE entry (at integer, note text)")
 INSERTIONS = (
@@ -52,6 +53,7 @@ def test_insertions_alone_are_committed_where_they_are_loaded(rig: Rig) -> None:
     assert total(reports, "rows") == 400
 
 
+@gated
 def test_a_unit_with_other_changes_is_staged_and_those_behind_it_are_not(rig: Rig) -> None:
     rig.transaction(*INSERTIONS, "UPDATE t SET u = u + 1000")
     rig.write("INSERT INTO t SELECT i, i FROM generate_series(301, 400) i")
@@ -74,6 +76,7 @@ class ObstructedStage(LocalStage):
             execute(self.dsn, "DELETE FROM t WHERE id > 10000")
 
 
+@gated
 def test_insertions_that_meet_another_row_are_staged_and_those_behind_them_too(rig: Rig) -> None:
     rig.both("ALTER TABLE t ADD UNIQUE (u)")
     rig.write(

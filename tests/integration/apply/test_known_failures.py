@@ -24,7 +24,7 @@ from airflow_parallel_apply.router.explain import explain
 from tests.support.eight_channels import UNIQUE, conflicts, equal_after, make_rig, require_equal
 from tests.support.once import Once
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED, variants
+from tests.support.variants import GATED, gated, variants
 
 
 @pytest.fixture(
@@ -89,6 +89,7 @@ def test_a_row_deleted_and_inserted_again_in_one_batch_stays_and_one_inserted_an
     assert rig.rows("SELECT v, count(*) FROM t GROUP BY v ORDER BY v") == [("a", 20), ("again", 20)]
 
 
+@gated
 def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(by_one_lane: Rig) -> None:
     """An upsert would change the wrong row."""
     by_one_lane.both(UNIQUE)
@@ -105,6 +106,7 @@ def test_an_insert_that_meets_another_rows_unique_value_never_changes_that_row(b
     require_equal(by_one_lane)
 
 
+@gated
 def test_a_unique_value_handed_over_between_channels_opens_a_merge_point(one_lane: Rig) -> None:
     hand_over(one_lane)
     assert conflicts(one_lane)[("unique", "public.t")] >= 1
@@ -325,6 +327,7 @@ def test_unchanged_toast_values_are_not_overwritten(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_a_row_that_is_there_already_is_found_though_the_targets_key_is_deferrable(one_lane: Rig) -> None:
     one_lane.write("CREATE TABLE d (id integer PRIMARY KEY, v text)")
     execute(one_lane.target_dsn, "CREATE TABLE d (id integer, v text, CONSTRAINT late PRIMARY KEY (id) DEFERRABLE)")

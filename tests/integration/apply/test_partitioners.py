@@ -206,6 +206,7 @@ def test_a_list_gives_shards_their_channels(rig: Rig, tmp_path: Path) -> None:
     assert {index for rows in parallel for index, count in enumerate(rows) if count} == {0, 3}
 
 
+@gated
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -279,6 +280,7 @@ def test_rows_told_apart_by_all_their_values_have_the_shard_of_any_column(rig: R
     assert explained(rig).critical == {"several shards": 1}
 
 
+@gated
 def test_an_installed_partitioner_is_used_and_its_release_is_part_of_the_routing(rig: Rig, tmp_path: Path) -> None:
     rig = rig.having(partitioner="by_letter")
     rig.both(ORDERS, EVENTS)
@@ -301,6 +303,7 @@ def test_an_installed_partitioner_is_used_and_its_release_is_part_of_the_routing
     assert rig.comparison().equal
 
 
+@gated
 def test_a_shard_column_that_is_dropped_makes_its_table_critical(rig: Rig) -> None:
     from airflow_parallel_apply.pipeline.config import DdlPolicy
 

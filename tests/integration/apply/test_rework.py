@@ -21,6 +21,7 @@ from tests.support.eight_channels import UNIQUE, make_rig, require_equal
 from tests.support.local_stage import LocalStage
 from tests.support.plain_rig import plain_rig
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 Told = dict[tuple[str, str, str | None], int]
 
@@ -92,6 +93,7 @@ def test_a_merge_point_and_the_rollback_before_it_name_their_table(eight: Rig) -
     assert f"rollback: {told[('rollback', 'unique', 'public.t')]} unique on public.t, last up to seqno" in shown(eight)
 
 
+@gated
 @pytest.mark.parametrize("consistency", list(Consistency))
 def test_staging_that_was_lost_is_told(eight: Rig, consistency: Consistency) -> None:
     rig = eight.having(consistency=consistency, epoch_protocol=EpochProtocol.LEADER_MERGE)
@@ -106,6 +108,7 @@ def test_staging_that_was_lost_is_told(eight: Rig, consistency: Consistency) -> 
     assert in_status(rig) == told
 
 
+@gated
 @pytest.mark.parametrize("consistency", list(Consistency))
 def test_replays_name_their_reason(source_dsn: str, target_dsn: str, tmp_path: Path, consistency: Consistency) -> None:
     with plain_rig(source_dsn, target_dsn, tmp_path) as made:

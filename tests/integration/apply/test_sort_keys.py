@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TableP
 from airflow_parallel_apply.pipeline.log import open_reader, unpublished
 from airflow_parallel_apply.pipeline.partition import key
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def test_a_key_beside_infinity_stays_with_its_other_changes(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_a_log_whose_order_depended_on_batches_is_applied(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def order_of_before(texts: pa.StringArray) -> key.Numbers:
         try:

@@ -69,6 +69,7 @@ def test_in_a_first_copy(rig: Rig, attaching: Any, monkeypatch: pytest.MonkeyPat
     goes_on(rig)
 
 
+@gated
 def test_in_a_copy_of_tables_anew(rig: Rig, attaching: Any) -> None:
     rig.prepare()
     recopy_tables(rig.config, rig.source, rig.target, [("public", "a"), ("public", "p")], report=attaching)

@@ -57,6 +57,7 @@ def test_every_row_arrives_and_the_stream_goes_on_where_the_copy_ends(rig: Rig) 
     require_equal(rig)
 
 
+@gated
 def test_missing_tables_are_made_with_all_that_belongs_to_them(rig: Rig) -> None:
     execute(
         rig.source_dsn,
@@ -102,6 +103,7 @@ def definitions(rig: Rig, side: str) -> list[Any]:
     ]
 
 
+@gated
 def test_a_source_that_is_written_to_meanwhile_ends_equal(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     rig.write("INSERT INTO t SELECT i, repeat('x', 50) FROM generate_series(1, 20000) i")
@@ -164,6 +166,7 @@ def test_a_part_that_runs_twice_is_there_once(rig: Rig) -> None:
     assert rig.rows("SELECT count(*) FROM t") == [(20000,)]
 
 
+@gated
 def test_a_part_of_a_copy_that_is_over_changes_nothing(rig: Rig) -> None:
     rig.both("CREATE TABLE t (v text)")
     rig.write("INSERT INTO t SELECT repeat('x', 50) FROM generate_series(1, 20000) i")
@@ -231,6 +234,7 @@ def test_a_restart_of_the_source_cuts_the_copy_off_and_the_next_one_is_whole(
         require_equal(rig)
 
 
+@gated
 def test_progress_and_status_tell_how_far_a_copy_is(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     rig.write("INSERT INTO t SELECT i, repeat('x', 50) FROM generate_series(1, 20000) i")
@@ -255,6 +259,7 @@ def test_progress_and_status_tell_how_far_a_copy_is(rig: Rig) -> None:
     assert json.dumps(read_status(rig.target, "p").to_json())
 
 
+@gated
 def test_a_cancelled_copy_ends_and_begins_anew_later(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
     rig.write("INSERT INTO t SELECT i, repeat('x', 50) FROM generate_series(1, 20000) i")

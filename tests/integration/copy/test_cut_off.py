@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.copying import AWKWARD, FILLED, Breaking, copying_rig, killed, left_at_source, require_equal
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -47,6 +48,7 @@ def test_a_copy_that_was_cut_off_begins_anew_and_doubles_nothing(rig: Rig) -> No
     require_equal(rig)
 
 
+@gated
 def test_tables_that_a_cut_copy_made_are_made_anew(rig: Rig) -> None:
     execute(rig.source_dsn, *AWKWARD, *FILLED)
     rig = rig.having(create_tables=True)
@@ -70,6 +72,7 @@ def test_a_cut_copy_empties_only_what_it_filled_itself(rig: Rig) -> None:
     assert rig.rows("SELECT count(*) FROM u") == [(1,)]
 
 
+@gated
 def test_a_copy_whose_log_was_never_made_is_copied_anew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.write("INSERT INTO t SELECT generate_series(1, 100)")
@@ -83,6 +86,7 @@ def test_a_copy_whose_log_was_never_made_is_copied_anew(rig: Rig, monkeypatch: p
     assert rig.rows("SELECT count(*) FROM t") == [(50,)]
 
 
+@gated
 def test_a_finished_copy_is_not_repeated_when_only_its_registration_was_cut_off(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +111,7 @@ def test_a_target_that_lost_its_copy_is_refused(rig: Rig, monkeypatch: pytest.Mo
         rig.prepare()
 
 
+@gated
 @pytest.mark.parametrize("creates", [True, False])
 def test_a_cut_copy_leaves_tables_alone_that_have_the_oids_of_its_own_in_a_restored_target(
     rig: Rig, *, creates: bool

@@ -207,6 +207,7 @@ def test_copied_rows_come_with_the_run_whose_interval_has_the_snapshots_time(
     assert rig.comparison().equal
 
 
+@gated
 def test_a_first_run_beside_another_one_is_to_wait(fed: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(session._AT_SOURCE, "lock_timeout", "100ms")
     other = replace(fed.having(pipeline="other"), target_dsn=f"files+file://{tmp_path}/other")

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.source.postgres import session
 from airflow_parallel_apply.pipeline.source.postgres.setup import first_run
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _DEADLINE_SECONDS = 120.0
 
@@ -62,6 +63,7 @@ def test_a_migration_that_commits_while_the_copy_waits_for_its_lock_is_copied(ri
     require_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     "migration", ["ALTER TABLE t RENAME TO s", pytest.param("DROP TABLE t", marks=pytest.mark.long)]
 )
@@ -104,6 +106,7 @@ def test_a_table_made_between_the_check_and_the_slot_is_followed_from_the_start(
     require_equal(rig)
 
 
+@gated
 def test_no_migration_comes_between_the_last_row_and_the_first_definition(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +127,7 @@ def test_no_migration_comes_between_the_last_row_and_the_first_definition(
     require_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     ("database", "statement", "shown"),
     [

@@ -151,6 +151,7 @@ def test_ddl_from_before_a_copy_does_not_come_upon_it(rig: Rig, *, is_captured: 
     assert rig.rows("SELECT count(*) FROM pg_indexes WHERE indexname = 'later'") == [(1,)]
 
 
+@gated
 @pytest.mark.parametrize("is_captured", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_table_under_a_name_that_another_had_is_copied_once_the_rename_is_followed(
     rig: Rig, *, is_captured: bool
@@ -176,6 +177,7 @@ def test_a_table_under_a_name_that_another_had_is_copied_once_the_rename_is_foll
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig: Rig) -> None:
     require_green_and_equal(rig)
     for dsn in (rig.source_dsn, rig.target_dsn):
@@ -265,6 +267,7 @@ def test_a_log_without_any_row_left_is_read_compacted_and_gone_on_with(rig: Rig)
     require_green_and_equal(rig)
 
 
+@gated
 def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_before_anything_changes(
     source_dsn: str, target_dsn: str, tmp_path: Path
 ) -> None:
@@ -280,6 +283,7 @@ def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_
         require_green_and_equal(rig)
 
 
+@gated
 def test_another_tables_copy_leaves_in_doubt_what_somebody_else_did_to_the_publication(rig: Rig) -> None:
     require_green_and_equal(rig)
     publishing = "ALTER PUBLICATION parallel_apply_p SET (publish = '{}')"
@@ -298,6 +302,7 @@ def test_another_tables_copy_leaves_in_doubt_what_somebody_else_did_to_the_publi
     require_green_and_equal(rig)
 
 
+@gated
 def test_the_copy_of_all_that_is_left_leaves_nothing_of_a_dropped_table_in_doubt(rig: Rig) -> None:
     require_green_and_equal(rig)
     rig.write("DROP TABLE u")
@@ -308,6 +313,7 @@ def test_the_copy_of_all_that_is_left_leaves_nothing_of_a_dropped_table_in_doubt
     assert rig.rows(rows) == rig.rows(rows, side="source")
 
 
+@gated
 def test_a_pooler_in_transaction_mode_is_refused_before_anything_is_changed(
     rig: Rig, source_server: PostgresServer
 ) -> None:

@@ -144,6 +144,7 @@ def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytes
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_target_restored_to_before_the_copy_is_refused(rig: Rig) -> None:
     require_green_and_equal(rig)
     again(rig, "t")
@@ -153,6 +154,7 @@ def test_a_target_restored_to_before_the_copy_is_refused(rig: Rig) -> None:
         rig.run()
 
 
+@gated
 def test_a_log_that_knows_less_copies_than_the_ledger_ends_the_run(rig: Rig) -> None:
     again(rig, "t")
     execute(

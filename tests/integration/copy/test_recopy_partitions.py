@@ -162,6 +162,7 @@ def test_a_new_partition_puts_no_other_one_in_doubt(rig: Rig, grown: str, rewrit
     require_green_and_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("altered", ["publish = 'insert'", "publish_via_partition_root"])
 def test_truncations_are_told_again_by_a_publication_that_somebody_altered(rig: Rig, altered: str) -> None:
     rig.write(*PARTITIONED)
@@ -179,6 +180,7 @@ def test_truncations_are_told_again_by_a_publication_that_somebody_altered(rig: 
     require_green_and_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("policy", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_detached_partition_is_followed_as_a_table_of_its_own_once_it_is_one_at_the_target(
     rig: Rig, policy: DdlPolicy
@@ -230,6 +232,7 @@ def test_a_partition_that_was_copied_by_itself_comes_back(rig: Rig) -> None:
     require_green_and_equal(rig)
 
 
+@gated
 def test_a_partition_that_is_gone_asks_for_no_copy(rig: Rig) -> None:
     rig.write(*PARTITIONED)
     execute(rig.target_dsn, "CREATE TABLE p (id integer PRIMARY KEY, v text)")
@@ -258,6 +261,7 @@ FOR_A_WHILE = {
 }
 
 
+@gated
 @pytest.mark.parametrize("case", variants(FOR_A_WHILE, seldom=["empty", "with its rows written again"]))
 def test_a_table_that_is_a_partition_of_another_one_for_a_while_has_its_rows_behind_it(rig: Rig, case: str) -> None:
     rig.write(*PARTITIONED)

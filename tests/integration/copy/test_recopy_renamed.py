@@ -89,6 +89,7 @@ def test_tables_that_exchanged_their_names_are_copied_together(rig: Rig) -> None
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=GATED)])
 def test_a_table_that_became_a_partition_of_its_namesake_is_copied_with_it(rig: Rig, ddl: DdlPolicy) -> None:
     rig = rig.having(ddl=ddl)
@@ -111,6 +112,7 @@ def test_a_table_that_became_a_partition_of_its_namesake_is_copied_with_it(rig: 
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_table_whose_namesake_left_the_patterns_is_copied_alone(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.transaction(

@@ -98,6 +98,7 @@ def test_a_part_whose_name_passes_on_just_before_it_is_read_is_copied_again(
     require_followed(rig)
 
 
+@gated
 def test_a_table_that_is_copied_anew_has_its_own_rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.run()
     before(monkeypatch, Recopy, "_load", lambda: execute(rig.source_dsn, EXCHANGED))

@@ -16,6 +16,7 @@ from airflow_parallel_apply.demo import processes
 from airflow_parallel_apply.demo.airflow import AirflowOptions, AirflowServices
 from airflow_parallel_apply.demo.processes import Tree
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from tests.support.variants import gated
 
 MINUTE = timedelta(minutes=1)
 
@@ -154,6 +155,7 @@ def test_what_outlives_a_kill_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert tree.processes() == ()
 
 
+@gated
 def test_a_service_that_cannot_start_is_reported_with_its_own_words(tmp_path: Path) -> None:
     settings = {"database": {"sql_alchemy_conn": "nonsense://"}}
     services = AirflowServices(AirflowOptions(home=tmp_path / "home", dags=tmp_path, settings=settings))

@@ -43,6 +43,7 @@ def test_an_archived_table_is_known_by_what_messages_made_of_it(rig: Rig, togeth
     assert rig.rows("SELECT count(*) FROM public.a_old WHERE v = 'archived'") != [(0,)]
 
 
+@gated
 def test_a_table_that_got_an_archived_ones_name_before_the_target_followed_is_not_taken_for_it(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.run()

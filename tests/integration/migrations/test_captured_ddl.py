@@ -64,6 +64,7 @@ def test_a_value_that_the_catalog_has_forgotten_is_in_what_was_sent(
     assert rig.comparison().equal
 
 
+@gated
 def test_it_is_known_to_later_runs_too(rig: Rig) -> None:
     begin(rig, *PLAIN)
     rig.write(*FOLLOWED["a default in a table that was rewritten"])
@@ -74,6 +75,7 @@ def test_it_is_known_to_later_runs_too(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_rows_before_and_behind_a_change_in_one_transaction_are_each_read_as_what_they_were(rig: Rig) -> None:
     begin(rig, *PLAIN)
     rig.transaction(
@@ -164,6 +166,7 @@ def test_what_is_not_followed_is_neither_sent_nor_held_up(rig: Rig) -> None:
     assert open_reader(rig.config.log_url).state().sightings == before
 
 
+@gated
 def test_a_key_that_the_source_makes_is_not_blamed_on_a_right_that_the_role_has(rig: Rig) -> None:
     """A new key looks at all rows, whatever the role may set."""
     rig.both("CREATE TABLE one (id integer PRIMARY KEY)", "CREATE TABLE many (id integer PRIMARY KEY, one_id integer)")
@@ -178,6 +181,7 @@ def test_a_key_that_the_source_makes_is_not_blamed_on_a_right_that_the_role_has(
     assert "GRANT" not in str(refused.value)
 
 
+@gated
 def test_generated_columns_come_and_go_behind_rows_that_were_written_before(rig: Rig) -> None:
     """No message of a row names them, so at the first row it has to be known that they are not there yet, or still."""
     rig = rig.having(ddl=DdlPolicy.APPLY)
@@ -196,6 +200,7 @@ def test_generated_columns_come_and_go_behind_rows_that_were_written_before(rig:
         assert rig.comparison().equal, rig.comparison()
 
 
+@gated
 def test_a_generated_column_goes_behind_the_renaming_of_what_it_reads(rig: Rig) -> None:
     """The log has its expression with the names of before, and the catalog has none any more."""
     rig = rig.having(ddl=DdlPolicy.APPLY)
@@ -211,6 +216,7 @@ def test_a_generated_column_goes_behind_the_renaming_of_what_it_reads(rig: Rig) 
     assert rig.comparison().equal, rig.comparison()
 
 
+@gated
 def test_a_change_of_type_that_a_column_of_another_type_does_not_follow_stops_the_run(rig: Rig) -> None:
     """The source rounds older rows; nothing casts the texts that the target has of them."""
     rig = rig.having(ddl=DdlPolicy.APPLY)

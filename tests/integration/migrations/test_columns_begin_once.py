@@ -33,6 +33,7 @@ def assert_equal(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize("way", variants(["skip", "recopy"], seldom=["recopy"]))
 def test_another_tables_redefinition_does_not_bring_it_up_again(rig: Rig, way: str) -> None:
     change = "ALTER TABLE t ADD COLUMN c uuid DEFAULT gen_random_uuid()"
@@ -79,6 +80,7 @@ def test_sent_ddl_that_makes_other_values_than_the_sources_is_corrected(rig: Rig
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     "default",
     variants(
@@ -97,6 +99,7 @@ def test_sent_ddl_that_makes_a_value_for_each_row_stops_and_goes_on_with_a_copy(
     assert_equal(rig)
 
 
+@gated
 def test_a_column_made_by_hand_without_its_fill_stops_the_run_until_it_has_it(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.REFUSE)
     rig.write("ALTER TABLE t ADD COLUMN c integer DEFAULT 5", "INSERT INTO t VALUES (21, 'x', 'y', 7)")
@@ -108,6 +111,7 @@ def test_a_column_made_by_hand_without_its_fill_stops_the_run_until_it_has_it(ri
     assert_equal(rig)
 
 
+@gated
 def test_a_column_that_the_target_had_with_another_type_holds_the_sources_values_in_older_rows(rig: Rig) -> None:
     execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c integer DEFAULT 7, ADD COLUMN d integer")
     rig.write("ALTER TABLE t ADD COLUMN c text, ADD COLUMN d text DEFAULT '5'", "INSERT INTO t (id) VALUES (21)")
@@ -115,6 +119,7 @@ def test_a_column_that_the_target_had_with_another_type_holds_the_sources_values
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     ("there", "here"), [("varchar(9)", "timestamptz DEFAULT '2024-02-29'"), ("integer DEFAULT 7", "text DEFAULT 'x'")]
 )
@@ -132,6 +137,7 @@ def test_a_column_whose_type_at_the_target_does_not_hold_what_older_rows_have_go
     assert_equal(rig)
 
 
+@gated
 def test_a_column_that_the_target_has_as_text_holds_what_the_source_prints(rig: Rig) -> None:
     """A cast to text would say `true` for `t`, and drop blanks."""
     execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c text, ADD COLUMN d text")
@@ -179,6 +185,7 @@ def test_a_column_that_takes_the_name_that_another_gives_up_is_followed(rig: Rig
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("table", ["t", pytest.param("parted", marks=pytest.mark.long)])
 def test_rows_of_the_same_transaction_are_older_than_a_column_that_was_made_by_hand(rig: Rig, table: str) -> None:
     rig = rig.having(ddl=DdlPolicy.REFUSE)
@@ -201,6 +208,7 @@ def test_rows_of_the_same_transaction_are_older_than_a_column_that_was_made_by_h
     assert_equal(rig)
 
 
+@gated
 def test_rows_of_the_same_transaction_are_not_written_into_a_column_that_cannot_hold_its_value(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.REFUSE)
     execute(

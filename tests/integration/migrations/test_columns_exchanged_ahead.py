@@ -111,6 +111,7 @@ def test_rows_of_the_transaction_that_exchanges_columns_are_those_of_the_ones_th
     assert_equal(rig)
 
 
+@gated
 def test_columns_of_other_types_that_are_exchanged_between_runs_are_told(rig: Rig) -> None:
     rig.both("ALTER TABLE t ADD v text, ADD u integer")
     rig.write("INSERT INTO t VALUES (6)")
@@ -124,6 +125,7 @@ def test_columns_of_other_types_that_are_exchanged_between_runs_are_told(rig: Ri
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("how", ["recopy", pytest.param("vouch", marks=GATED), pytest.param("empty", marks=GATED)])
 def test_a_column_that_was_made_anew_at_the_target_is_told(rig: Rig, how: str) -> None:
     if how == "vouch":
@@ -173,6 +175,7 @@ def test_a_sent_statement_may_give_a_column_another_place(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ahead", [("ALTER TABLE t RENAME TO u",), pytest.param((), marks=GATED)])
 def test_a_restored_target_counts_its_columns_anew(rig: Rig, ahead: tuple[str, ...]) -> None:
     rig.both("ALTER TABLE t DROP a", "ALTER TABLE t ADD c text")
@@ -201,6 +204,7 @@ def test_a_column_that_was_put_aside_at_the_target_stays_when_the_source_drops_i
     assert rig.rows("SELECT a_of_before FROM t WHERE id = 2") == [("a2",)]
 
 
+@gated
 def test_columns_of_a_table_that_came_during_a_run_are_known_when_it_ends(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     made = "CREATE TABLE public.u (id integer PRIMARY KEY, a text, b text)"

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _AGAIN = ("ALTER TYPE pair DROP ATTRIBUTE t", "ALTER TYPE pair ADD ATTRIBUTE t text")
 _MORE = ("ALTER TYPE pair ADD ATTRIBUTE more integer CASCADE",)
@@ -41,6 +42,7 @@ def assert_equal(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize("statements", [_AGAIN, pytest.param(_MORE, marks=pytest.mark.long)])
 def test_it_stops_the_run_until_the_target_has_them_too(rig: Rig, statements: tuple[str, ...]) -> None:
     rig.write(*statements, "DELETE FROM t WHERE id = 2", "INSERT INTO v VALUES (2)")
@@ -72,6 +74,7 @@ def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_a_table_whose_rows_are_values_is_followed_where_it_is_sent(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.both("CREATE TABLE pairs (n integer PRIMARY KEY)", "CREATE TABLE x (id integer PRIMARY KEY, p pairs)")
@@ -101,6 +104,7 @@ def test_another_name_of_an_attribute_changes_nothing(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_another_name_of_a_type_is_told_by_check_and_followed_by_hand(rig: Rig) -> None:
     rig.write("ALTER TYPE pair RENAME TO couple", "UPDATE t SET p.t = 'z' WHERE id = 1")
     with pytest.raises(FatalError, match=r"became public\.couple(?s:.*)parallel-apply check"):
@@ -114,6 +118,7 @@ def test_another_name_of_a_type_is_told_by_check_and_followed_by_hand(rig: Rig) 
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     "statements",
     [

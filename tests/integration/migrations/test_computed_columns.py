@@ -16,6 +16,7 @@ from tests.support.variants import gated, variants
 _COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
 
 
+@gated
 @pytest.mark.parametrize("ddl", [pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long), DdlPolicy.REFUSE])
 def test_a_column_that_the_source_computes_no_more_takes_its_values_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
     begin(rig, _COMPUTED)
@@ -29,6 +30,7 @@ def test_a_column_that_the_source_computes_no_more_takes_its_values_at_the_targe
     assert_equal(rig)
 
 
+@gated
 def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_row(rig: Rig) -> None:
     execute(rig.source_dsn, _COMPUTED)
     execute(rig.target_dsn, "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer)")
@@ -47,6 +49,7 @@ def test_a_column_that_only_the_source_computes_stops_the_run_before_its_first_r
     assert not rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_a_column_that_the_source_computes_from_now_on_is_computed_at_the_target(rig: Rig, ddl: DdlPolicy) -> None:
     begin(rig, *PLAIN)
@@ -77,6 +80,7 @@ RECOMPUTED = {
 }  # fmt: skip
 
 
+@gated
 @pytest.mark.parametrize("recipe", variants(RECOMPUTED, seldom=["another expression"], gated=["under other names"]))
 def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Rig, recipe: str) -> None:
     begin(rig, _COMPUTED)
@@ -109,6 +113,7 @@ def test_a_computed_column_that_takes_a_plain_one_s_name_is_followed(rig: Rig, r
     assert_equal(rig)
 
 
+@gated
 def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
     begin(rig, _COMPUTED)
     alter = "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3), ADD h integer GENERATED ALWAYS AS (b) STORED"

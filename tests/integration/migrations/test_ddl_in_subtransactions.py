@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.clusters import CopiedServer
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 _SENT = {
     "a label": "ALTER TYPE public.mood RENAME VALUE 'sad' TO 'blue'",
@@ -73,6 +73,7 @@ def test_it_is_followed(rig: Rig, what: str, kind: type) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 def test_what_a_younger_transaction_did_is_not_taken_for_that_of_a_subtransaction(rig: Rig) -> None:
     with psycopg.connect(rig.source_dsn) as sender:
         sender.execute("UPDATE t SET x = 7 WHERE id = 2")
@@ -125,6 +126,7 @@ def begin_anew(server: CopiedServer, *, first_xid: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@gated
 def test_an_earlier_version_s_function_tells_less_and_is_told_of(rig: Rig) -> None:
     rig.write(_EARLIER)
     label = _SENT["a label"]

@@ -62,6 +62,7 @@ def assert_equal(rig: Rig) -> None:
     assert rig.rows(visible) == rig.rows(visible, side="source")
 
 
+@gated
 @pytest.mark.parametrize(
     "change",
     variants(
@@ -103,6 +104,7 @@ def test_without_it_the_run_stops_there_names_the_column_and_goes_on_after_a_cha
     assert "seqno 1" in str(stopped.value)
 
 
+@gated
 def test_a_column_whose_older_rows_have_values_of_their_own_is_left_to_a_person(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.write("ALTER TABLE t ADD COLUMN d uuid DEFAULT gen_random_uuid()")
@@ -127,6 +129,7 @@ def test_a_change_of_type_that_only_its_author_can_make_is_left_to_him(rig: Rig)
     assert_equal(rig)
 
 
+@gated
 def test_what_a_message_did_already_is_not_done_again(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     for ddl in ("ALTER TABLE t ADD COLUMN d integer DEFAULT 5", "ALTER TABLE t RENAME a TO e", "ALTER TABLE t DROP b"):
@@ -175,6 +178,7 @@ def test_a_refused_message_that_was_run_by_hand_is_skipped(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_a_change_in_the_middle_of_a_transaction_and_a_large_load_behind_it(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.transaction(
@@ -256,6 +260,7 @@ def test_a_key_that_moves_to_a_column_that_takes_its_name_is_followed_or_its_hin
     assert rig.comparison().equal
 
 
+@gated
 def test_a_run_that_skips_a_refused_statement_skips_the_rest_of_its_transaction_which_is_told(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("CREATE TABLE s (id integer PRIMARY KEY, v text, u text)")
@@ -275,6 +280,7 @@ def test_a_run_that_skips_a_refused_statement_skips_the_rest_of_its_transaction_
     assert_equal(rig)
 
 
+@gated
 def test_a_run_that_takes_a_definition_as_done_skips_what_its_transaction_sent_which_is_told(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("CREATE TABLE s (id integer PRIMARY KEY, v text)")

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, Start, TablePatter
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _TABLES = (
     "CREATE TABLE parent (id integer PRIMARY KEY, a text, b integer)",
@@ -81,6 +82,7 @@ def test_what_was_not_told_stops_the_run_and_its_hint_leads_on(rig: Rig, change:
     assert rig.rows(kept) == rig.rows(kept, side="source")
 
 
+@gated
 @pytest.mark.parametrize("link", [_END, "ALTER TABLE child INHERIT other"])
 def test_what_was_told_is_followed(rig: Rig, link: str) -> None:
     rig = begin(rig)
@@ -91,6 +93,7 @@ def test_what_was_told_is_followed(rig: Rig, link: str) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_a_parent_that_nobody_follows_is_of_no_account(rig: Rig) -> None:
     rig = rig.having(tables=TablePatterns(include=("public.child",), exclude=()))
     rig = begin(rig)
@@ -98,6 +101,7 @@ def test_a_parent_that_nobody_follows_is_of_no_account(rig: Rig) -> None:
     assert "inherit" not in stopped(rig)
 
 
+@gated
 def test_a_parent_that_is_left_out_leaves_its_children_in_the_publication(rig: Rig) -> None:
     rig = begin(rig)
     rig = rig.having(tables=replace(rig.config.tables, exclude=("public.parent",)))
@@ -118,6 +122,7 @@ def test_a_table_between_that_nobody_follows_is_looked_through(rig: Rig) -> None
     assert statements(told) == ['ALTER TABLE "public"."middle" NO INHERIT "public"."parent"']
 
 
+@gated
 def test_one_side_alone_is_refused_where_a_pipeline_begins(rig: Rig) -> None:
     """Nothing of it is written before."""
     grandchild = "CREATE TABLE grandchild (PRIMARY KEY (id)) INHERITS (child)"

@@ -90,6 +90,7 @@ def test_what_a_parents_retyping_rewrites_is_copied_as_the_hints_say(rig: Rig, r
     assert rig.comparison().equal
 
 
+@gated
 def test_a_column_that_the_parent_alone_dropped_stays_in_the_child(rig: Rig) -> None:
     rig.both(*_TABLES)
     rig = rig.having(ddl=DdlPolicy.APPLY)

@@ -8,7 +8,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 _UNSENT = {
     "values": (
@@ -134,6 +134,7 @@ def test_a_run_that_passes_over_what_was_sent_says_of_which_tables_it_passes_ove
         rig.having(ddl=DdlPolicy.REFUSE).run()
 
 
+@gated
 def test_what_a_skipping_run_still_lacks_is_done_before_the_same_run_again(rig: Rig) -> None:
     sent, unsent = "ALTER TABLE other ADD n integer", "ALTER TABLE t ADD n integer"
     rig.transaction(sent, ddl(sent), unsent, "INSERT INTO t (id, n) VALUES (90, 1)")

@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _RENAME = "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"
 _SWAP = tuple(
@@ -41,6 +42,7 @@ def assert_equal(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize("policy", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_it_stops_the_run_until_the_target_has_it_too(rig: Rig, policy: DdlPolicy) -> None:
     rig = rig.having(ddl=policy)
@@ -57,6 +59,7 @@ def test_it_stops_the_run_until_the_target_has_it_too(rig: Rig, policy: DdlPolic
     assert_equal(rig)
 
 
+@gated
 def test_tables_that_are_copied_anew_have_it(rig: Rig) -> None:
     rig.write(_RENAME)
     execute(rig.target_dsn, _RENAME)
@@ -73,6 +76,7 @@ def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_labels_that_were_exchanged_while_rows_were_written_stop_the_run_though_they_have_their_names_again(
     rig: Rig,
 ) -> None:

@@ -127,6 +127,7 @@ def test_tables_that_exchanged_their_schemas_are_followed_though_their_indexes_a
     assert rig.rows("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'parallel_apply_%'") == []
 
 
+@gated
 @pytest.mark.parametrize(
     "together",
     ["in one transaction", pytest.param("one run", marks=GATED), pytest.param("in later runs", marks=pytest.mark.long)],

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.integration.migrations.renaming import forget
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 CHANGES = {
     "renamed": ("ALTER TABLE t RENAME v TO w",),
@@ -118,6 +118,7 @@ def test_where_the_table_shows_that_it_was_changed_they_arrive_without_being_ski
 AHEAD = {"merged": "UPDATE t SET v = '5' WHERE id = 1", "straight": "INSERT INTO t VALUES (11, '12', 7)"}
 
 
+@gated
 @pytest.mark.parametrize("wide", variants(["text", "bigint"], seldom=["bigint"]))
 @pytest.mark.parametrize("written", AHEAD)
 def test_rows_that_come_behind_columns_that_took_each_others_names_are_told(rig: Rig, written: str, wide: str) -> None:
@@ -137,6 +138,7 @@ def test_rows_that_come_behind_columns_that_took_each_others_names_are_told(rig:
     assert rig.comparison().equal
 
 
+@gated
 def test_a_column_that_nothing_tells_their_values_of_is_copied_anew(rig: Rig) -> None:
     again = ("ALTER TABLE t DROP v", "ALTER TABLE t ADD v text")
     change(rig, *again)

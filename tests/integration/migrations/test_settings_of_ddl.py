@@ -35,6 +35,7 @@ STATEMENTS = {
 }
 
 
+@gated
 @pytest.mark.parametrize("case", variants(STATEMENTS, seldom=["a style of dates", "bytes and digits"]))
 def test_what_a_statement_made_of_older_rows_under_the_session_s_settings_it_makes_at_the_target(
     rig: Rig, case: str
@@ -83,6 +84,7 @@ def follow_the_rest(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize(
     "path",
     [
@@ -97,6 +99,7 @@ def test_names_without_a_schema_mean_the_tables_that_they_meant_for_the_sender(r
     follow_the_rest(rig)
 
 
+@gated
 def test_the_target_s_own_search_path_is_of_no_account(rig: Rig) -> None:
     with_two_schemas(rig)
     with psycopg.connect(rig.target_dsn, autocommit=True) as connection:
@@ -122,6 +125,7 @@ def test_a_path_of_the_caller_s_user_and_of_a_function_goes_along(rig: Rig) -> N
         rig.write('DROP ROLE "An app"')
 
 
+@gated
 @pytest.mark.parametrize(
     "statement", ["CREATE TABLE t (id integer PRIMARY KEY, a integer)", "CREATE INDEX ON public.t (a)"]
 )

@@ -8,6 +8,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, assert_equal, begin, recopied
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 _OFF = "ALTER EVENT TRIGGER parallel_apply_capture_ddl DISABLE"
 _ON = "ALTER EVENT TRIGGER parallel_apply_capture_ddl ENABLE ALWAYS"
@@ -21,6 +22,7 @@ def rig(rig: Rig) -> Rig:
     return rig
 
 
+@gated
 def test_it_stops_the_run_and_the_hint_leads_on(rig: Rig) -> None:
     # What is told before and behind it makes no difference.
     rig.write(*_EXCHANGE, _OFF, *_EXCHANGE, _ON, "INSERT INTO t VALUES (100, 'x', 7)", *_EXCHANGE)

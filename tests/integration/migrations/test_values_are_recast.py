@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a varchar(20), b integer, n numeric(6,2))"
 _MOVED = "UPDATE t SET b = b"
@@ -146,6 +146,7 @@ def test_a_rewrite_that_may_have_changed_values_stops_the_run(rig: Rig, recipe: 
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ddl_policy", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_a_change_at_the_target_alone_does_not_pass_for_an_answer(rig: Rig, ddl_policy: DdlPolicy) -> None:
     rig = rig.having(ddl=ddl_policy)
@@ -178,6 +179,7 @@ def test_what_it_does_not_tell_still_stops_the_run(rig: Rig, recipe: str) -> Non
     require_doubt(rig, "b2?")
 
 
+@gated
 @pytest.mark.parametrize("is_by_superuser", [pytest.param(True, marks=pytest.mark.long), False])
 def test_an_expression_that_is_sent_does_the_same_at_the_target(rig: Rig, is_by_superuser: bool) -> None:
     install(rig.source_dsn)

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from tests.hunt.commands import invoked
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 _RENAME = "ALTER TYPE public.mood RENAME VALUE 'sad' TO 'blue'"
 _COMMAND = re.compile(r"`(parallel-apply vouch [^`]+)` instead")
@@ -42,6 +43,7 @@ def follow(rig: Rig, told: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@gated
 def test_what_was_sent_of_other_tables_is_done(rig: Rig) -> None:
     send = rig.ddl(_RENAME)
     rig.write(*(f"DROP EVENT TRIGGER parallel_apply_capture_{name}" for name in ("ddl", "rewrite")))
@@ -79,6 +81,7 @@ def test_a_table_to_which_two_things_were_done_is_vouched_for_on_both_conditions
     ]
 
 
+@gated
 @pytest.mark.parametrize(
     ("statements", "says"),
     [
@@ -95,6 +98,7 @@ def test_it_is_refused_for_anything_else(rig: Rig, statements: tuple[str, ...], 
         vouch_for(rig.source, rig.config, [("public", "t")])
 
 
+@gated
 def test_labels_renamed_at_both_sides_are_vouched_for(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.REFUSE)
     rig.both(_RENAME)

@@ -8,6 +8,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _PAIR = "CREATE TYPE pair AS (n integer, t text)"
 _MOOD = "CREATE TYPE mood AS ENUM ('x', 'y')"
@@ -33,6 +34,7 @@ _ENUM_CASE = ("mood", _MOOD, _SWAP, ("x", "x"))
 _PAIR_CASE = ("pair", _PAIR, _AGAIN, ("(1,x)", "(2,y)"))
 
 
+@gated
 @pytest.mark.parametrize(
     ("kind", "make", "alter", "values", "is_one"),
     [
@@ -79,6 +81,7 @@ def test_what_was_altered_before_a_run_or_named_otherwise_changes_nothing(rig: R
     assert_equal(rig)
 
 
+@gated
 def test_what_was_altered_before_a_run_that_brought_nothing_changes_nothing(rig: Rig) -> None:
     """An idle pipeline on a busy server."""
     busy = ["SELECT pg_current_xact_id()"] * 50

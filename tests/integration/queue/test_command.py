@@ -13,6 +13,7 @@ import pytest
 from airflow_parallel_apply.queue import Insert, open_queue
 from airflow_parallel_apply.queue.postgres import migrate
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION
+from tests.support.variants import gated
 
 
 def run(*arguments: str, dsn: str | None) -> subprocess.CompletedProcess[str]:
@@ -57,12 +58,14 @@ def test_migrate_says_what_it_did_and_then_that_nothing_was_to_do(target_dsn: st
     assert len(done["done"]) == 1 + SCHEMA_VERSION
 
 
+@gated
 def test_queues_are_named_a_line_each(filled_dsn: str) -> None:
     assert run("queues", dsn=filled_dsn).stdout.splitlines() == ["other", "p/1/channel/00"]
     assert run("queues", "--prefix", "p/", dsn=filled_dsn).stdout.splitlines() == ["p/1/channel/00"]
     assert json.loads(run("queues", "--limit", "1", "--json", dsn=filled_dsn).stdout) == ["other"]
 
 
+@gated
 def test_stats_count_the_tasks(filled_dsn: str) -> None:
     assert run("stats", dsn=filled_dsn).stdout.splitlines() == [
         "queue\tsize\tclaimed\tavailable\tfuture\tmax_claims",
@@ -74,6 +77,7 @@ def test_stats_count_the_tasks(filled_dsn: str) -> None:
     assert json.loads(run("stats", "other", "--json", dsn=filled_dsn).stdout)[0]["queue"] == "other"
 
 
+@gated
 def test_tasks_are_listed_in_their_order(filled_dsn: str) -> None:
     found = json.loads(run("tasks", "p/1/channel/00", "--json", dsn=filled_dsn).stdout)
     assert [task["sequence"] for task in found] == [0, 1, 2]
@@ -86,6 +90,7 @@ def test_tasks_are_listed_in_their_order(filled_dsn: str) -> None:
     assert [set(task) & {"sequence", "value"} for task in json.loads(chosen.stdout)] == [{"sequence"}]
 
 
+@gated
 def test_errors_are_one_line_and_have_their_exit_codes(target_dsn: str) -> None:
     missing_tables = run("stats", dsn=target_dsn)
     assert missing_tables.returncode == 1

@@ -20,6 +20,7 @@ from airflow_parallel_apply.queue.postgres import PostgresQueue, migrate
 from airflow_parallel_apply.queue.postgres.statements import SCHEMA_VERSION
 from tests.support.pooler import transaction_pooler
 from tests.support.swallowing import swallowing_proxy
+from tests.support.variants import gated
 
 pytestmark = pytest.mark.usefixtures("new_sessions")
 
@@ -81,6 +82,7 @@ _SESSIONS = (
 )
 
 
+@gated
 def test_a_statement_that_something_on_the_way_swallows_is_given_up(dsn: str, target_server: PostgresServer) -> None:
     """TCP is content: what stands between has acknowledged it. An hour passes on the clock of the one who waits."""
     with swallowing_proxy(target_server.port) as proxy:

@@ -131,6 +131,7 @@ def test_a_run_stops_in_its_middle_and_status_tells_what_each_channel_does(rig: 
     require_equal(rig)
 
 
+@gated
 def test_pipelines_of_one_name_into_two_targets_share_a_queue(
     rig: Rig, service: QueueEndpoint, tmp_path: Path, source_server: PostgresServer, target_server: PostgresServer
 ) -> None:

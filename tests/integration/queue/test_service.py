@@ -157,6 +157,7 @@ def test_metrics_count_calls_and_tasks(served: ServedQueue) -> None:
         assert line in lines
 
 
+@gated
 def test_the_command_looks_into_a_service_and_has_it_take_a_snapshot(served: ServedQueue) -> None:
     queue = open_queue(served.url)
     put(queue, Insert(queue="a/1", value="x"), Insert(queue="b", sequence=7))

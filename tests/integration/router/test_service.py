@@ -32,6 +32,7 @@ from airflow_parallel_apply.router.service.limits import RouterLimits
 from tests.log_batches import IDENTITY, random_history
 from tests.support.queue_service import make_certificate, until
 from tests.support.routers import RouterCommand, served_logs
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 NO_PATIENCE = timedelta(0)
@@ -121,6 +122,7 @@ def test_a_router_streams_each_channel_tells_its_health_and_metrics_and_drains_a
         client(router.url).call("health", {})
 
 
+@gated
 def test_a_killed_router_costs_the_hasty_a_stream_and_the_patient_time(
     start: Callable[..., RouterCommand],
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_run_up_to_an_offset_that_all_have_passed_brings_them_together(rig: Ri
     assert rig.comparison().equal
 
 
+@gated
 def test_a_close_refuses_a_stop_at_what_is_not_the_runs_end_and_was_not_asked_for(rig: Rig) -> None:
     rig.run("together")
     rig.write("UPDATE t SET v = 'last'")
@@ -64,6 +65,7 @@ def test_a_close_refuses_a_stop_at_what_is_not_the_runs_end_and_was_not_asked_fo
         rig.close(opened, reports)
 
 
+@gated
 def test_a_close_refuses_channels_that_were_set_apart_beyond_the_runs_bound(rig: Rig) -> None:
     rig.run("together")
     opened = rig.open("early")

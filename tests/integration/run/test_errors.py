@@ -121,6 +121,7 @@ def test_a_target_without_a_connection_to_spare_is_told_as_such_and_to_be_tried_
         execute(rig.target_dsn, "DROP ROLE crowd")
 
 
+@gated
 def test_a_column_that_the_target_lost_is_named(rig: Rig) -> None:
     execute(rig.target_dsn, "ALTER TABLE t RENAME COLUMN v TO w")
     refused(rig, TargetError, "public.t lacks the column v")
@@ -128,6 +129,7 @@ def test_a_column_that_the_target_lost_is_named(rig: Rig) -> None:
     goes_on(rig)
 
 
+@gated
 def test_a_table_that_the_target_loses_under_the_lanes_fails_the_run_once(rig: Rig) -> None:
     rig.capture("broken")
     opened = run.open_run(rig.config, rig.source, rig.target, owner="broken", run_id="broken")
@@ -141,6 +143,7 @@ def test_a_table_that_the_target_loses_under_the_lanes_fails_the_run_once(rig: R
     goes_on(rig)
 
 
+@gated
 def test_a_privilege_that_the_target_took_back_is_named(rig: Rig, target_server: PostgresServer) -> None:
     execute(
         rig.target_dsn,
@@ -178,6 +181,7 @@ def given_back(owner: Rig, reader: Rig, says: str, step: Callable[[], object]) -
     goes_on(reader)
 
 
+@gated
 def test_a_function_that_the_source_took_back_is_granted(rig: Rig, reader: Rig) -> None:
     rig.write(
         "REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean) FROM PUBLIC, CURRENT_USER",
@@ -197,11 +201,13 @@ def test_a_publication_that_another_role_owns_is_given_back_before_a_copy(rig: R
     given_back(rig, reader, "must be owner of publication", copy)
 
 
+@gated
 def test_a_slot_that_is_gone_is_refused_since_changes_are_missing(rig: Rig) -> None:
     execute(rig.source_dsn, "SELECT pg_drop_replication_slot('parallel_apply_p')")
     refused(rig, SourceError, "slot parallel_apply_p", "changes are missing")
 
 
+@gated
 def test_a_recreated_slot_is_refused_since_changes_are_missing(rig: Rig) -> None:
     execute(
         rig.source_dsn,
@@ -211,6 +217,7 @@ def test_a_recreated_slot_is_refused_since_changes_are_missing(rig: Rig) -> None
     refused(rig, SourceError, "slot parallel_apply_p", "recreated")
 
 
+@gated
 def test_another_sources_log_is_refused_before_a_slot_is_made_for_it(
     rig: Rig, target_server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -227,6 +234,7 @@ def test_another_sources_log_is_refused_before_a_slot_is_made_for_it(
     goes_on(rig)
 
 
+@gated
 def test_the_same_log_with_another_source_is_refused(rig: Rig, target_server: PostgresServer) -> None:
     target_server.create_database("stranger")
     other = replace(rig, source_dsn=target_server.dsn("stranger"))
@@ -235,6 +243,7 @@ def test_the_same_log_with_another_source_is_refused(rig: Rig, target_server: Po
     goes_on(rig)
 
 
+@gated
 def test_a_corrupt_segment_is_named_and_nothing_of_it_is_applied(rig: Rig) -> None:
     rig.capture("broken")
     newest = max(Path(rig.config.log_url, "segments").glob("*.rows.parquet"), key=lambda path: path.stat().st_mtime)
@@ -245,6 +254,7 @@ def test_a_corrupt_segment_is_named_and_nothing_of_it_is_applied(rig: Rig) -> No
     goes_on(rig)
 
 
+@gated
 def test_other_channels_are_refused_while_positions_differ(rig: Rig) -> None:
     execute(rig.target_dsn, "UPDATE parallel_apply.position SET seqno = seqno - 1 WHERE channel = 1")
     refused(rig, PlanError, "channels 2 to 4", "0: 0, 1: -1", step=rig.having(channels=4).prepare)
@@ -252,6 +262,7 @@ def test_other_channels_are_refused_while_positions_differ(rig: Rig) -> None:
     goes_on(rig.having(channels=4))
 
 
+@gated
 def test_a_lane_that_does_not_see_the_log_says_where_it_looked(rig: Rig, tmp_path: Path) -> None:
     rig.capture("unshared")
     opened = run.open_run(rig.config, rig.source, rig.target, owner="unshared", run_id="unshared")
@@ -267,6 +278,7 @@ def test_a_lane_that_does_not_see_the_log_says_where_it_looked(rig: Rig, tmp_pat
     assert rig.comparison().equal
 
 
+@gated
 def test_a_bound_that_the_source_has_not_reached_is_refused_and_not_frozen(rig: Rig) -> None:
     refused(rig, ConfigurationError, "until", "FFFF/0", step=lambda: rig.run("early", until="FFFF/0"))
     rig.run("early")
@@ -286,6 +298,7 @@ def test_a_stop_without_a_run_says_that_there_is_nothing_to_stop(rig: Rig) -> No
     assert positions(rig) == before
 
 
+@gated
 def test_a_stop_of_a_run_that_has_failed_says_so_and_waits_for_nothing(rig: Rig) -> None:
     execute(rig.target_dsn, "ALTER TABLE t ADD CONSTRAINT narrow CHECK (v <> 'b') NOT VALID")
     rig.capture("failing")
@@ -299,6 +312,7 @@ def test_a_stop_of_a_run_that_has_failed_says_so_and_waits_for_nothing(rig: Rig)
         rig.close(opened)
 
 
+@gated
 def test_a_close_for_which_open_has_left_nothing_says_what_leads_on(rig: Rig) -> None:
     """As after `airflow db clean`, or where somebody marked open as success."""
     with pytest.raises(FatalError, match=r"its XComs were removed .* Hint: Clear open with everything downstream"):

@@ -114,6 +114,7 @@ def writing(rig: Rig, first: int) -> Iterator[None]:
         thread.join()
 
 
+@gated
 def test_a_cleared_run_and_a_covered_one_apply_nothing(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     rig.run("a", interval=first)
@@ -125,6 +126,7 @@ def test_a_cleared_run_and_a_covered_one_apply_nothing(rig: Rig) -> None:
     assert each_once(rig)
 
 
+@gated
 def test_a_gap_ahead_is_refused_and_closed_by_the_interval_before(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     rig.run("a", interval=first)
@@ -163,6 +165,7 @@ def test_the_first_interval_need_not_begin_where_the_slot_does(rig: Rig) -> None
     assert applied(rig) == 3
 
 
+@gated
 def test_empty_intervals_between_are_no_gap(rig: Rig) -> None:
     first, *_ = history(rig, intervals=1)
     rig.run("a", interval=first)
@@ -172,6 +175,7 @@ def test_empty_intervals_between_are_no_gap(rig: Rig) -> None:
     assert each_once(rig)
 
 
+@gated
 def test_a_run_that_waits_for_the_lease_knows_what_goes_first(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     for run_id, interval in (("a", first), ("b", second), ("c", third)):
@@ -192,6 +196,7 @@ def test_a_run_that_catches_up_leaves_covered_no_ops(rig: Rig) -> None:
     assert each_once(rig)
 
 
+@gated
 def test_a_run_with_an_interval_ends_inside_what_was_planned_as_one_epoch(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     with closing(open_capture(rig.source, rig.config)) as other:
@@ -203,6 +208,7 @@ def test_a_run_with_an_interval_ends_inside_what_was_planned_as_one_epoch(rig: R
     assert each_once(rig)
 
 
+@gated
 def test_a_bound_that_only_the_lanes_come_to_stops_their_capture(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = history(rig, intervals=2, rows=20)
     monkeypatch.setattr(preparing, "FIRST_CAPTURE_CHANGES", 1)
@@ -216,6 +222,7 @@ def test_a_bound_that_only_the_lanes_come_to_stops_their_capture(rig: Rig, monke
     assert each_once(rig)
 
 
+@gated
 def test_a_run_without_an_interval_takes_everything_and_covers_the_intervals(rig: Rig) -> None:
     first, second = history(rig, intervals=2)
     rig.run("now")
@@ -225,6 +232,7 @@ def test_a_run_without_an_interval_takes_everything_and_covers_the_intervals(rig
         assert rig.run(run_id, interval=interval).rows == 0
 
 
+@gated
 def test_until_stands_before_the_interval(rig: Rig) -> None:
     first, second = history(rig, intervals=2)
     ((lsn,),) = rig.rows("SELECT pg_current_wal_flush_lsn()::text", side="source")
@@ -235,6 +243,7 @@ def test_until_stands_before_the_interval(rig: Rig) -> None:
     assert second.end > second.start
 
 
+@gated
 def test_a_run_id_that_comes_back_for_another_interval_is_another_run(rig: Rig) -> None:
     first, second = history(rig, intervals=2)
     rig.run("a", interval=first)
@@ -242,6 +251,7 @@ def test_a_run_id_that_comes_back_for_another_interval_is_another_run(rig: Rig) 
     assert each_once(rig)
 
 
+@gated
 def test_a_bound_is_fixed_although_the_sources_clock_is_set_back(rig: Rig) -> None:
     """As if the source's clock had been ahead when the second interval's run froze its bound, and then was set back:
     what commits afterwards, with times inside the first interval, lies behind the bounds of both.
@@ -325,6 +335,7 @@ def wait_until_past(rig: Rig, moment: datetime) -> None:
         time.sleep(0.1)
 
 
+@gated
 def test_a_transaction_at_the_boundary_belongs_to_the_next_interval(rig: Rig) -> None:
     insert(rig, 1, 3)
     rig.capture("look")
@@ -349,6 +360,7 @@ def test_a_covered_run_does_not_wait_for_the_run_under_way(rig: Rig) -> None:
     assert something(rig, second) is None
 
 
+@gated
 @pytest.mark.parametrize(
     "stamped", variants(["infinity", "-infinity", "2999-01-01"], seldom=["-infinity", "2999-01-01"])
 )

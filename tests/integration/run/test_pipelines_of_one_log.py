@@ -117,6 +117,7 @@ def test_a_purged_log_is_not_joined(first: Rig, second: Second) -> None:
     refused(second(), "what was before is purged")
 
 
+@gated
 @pytest.mark.parametrize("start", [Start.EQUAL, Start.COPY])
 def test_a_target_of_another_moment_does_not_join(first: Rig, second: Second, start: Start) -> None:
     first.prepare()
@@ -135,6 +136,7 @@ def test_a_target_does_not_join_a_log_whose_tables_had_rows(first: Rig, second: 
     refused(second(), "may have had rows")
 
 
+@gated
 def test_targets_that_are_equal_at_the_beginning_join_it(first: Rig, second: Second) -> None:
     first.both("INSERT INTO t VALUES (0, 'there before')")
     other = second(start=Start.EQUAL)
@@ -171,6 +173,7 @@ def test_tables_that_only_others_follow_stay_in_the_publication(first: Rig, seco
         assert rig.comparison().equal
 
 
+@gated
 def test_dropping_one_leaves_the_slot_to_the_others(first: Rig, second: Second) -> None:
     first.prepare()
     other = second()
@@ -192,6 +195,7 @@ def test_dropping_one_leaves_the_slot_to_the_others(first: Rig, second: Second) 
     assert not Path(other.config.log_url).exists()
 
 
+@gated
 def test_hints_lead_on_where_the_slot_is_not_the_pipelines_own(first: Rig) -> None:
     first.prepare()
     first.write("INSERT INTO t VALUES (1, '1')")

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 _FIRST_ROW = "INSERT INTO n VALUES (1, 'sad', 5)"
 _ALTERED = {
@@ -97,6 +97,7 @@ def test_what_was_altered_since_stops_the_run(rig: Rig, monkeypatch: pytest.Monk
     equal_after_run(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     "more", variants(["UPDATE n SET x = 6", "ALTER TABLE n ADD y integer"], seldom=["UPDATE n SET x = 6"])
 )
@@ -106,6 +107,7 @@ def test_rows_and_columns_are_followed(rig: Rig, monkeypatch: pytest.MonkeyPatch
     equal_after_run(rig)
 
 
+@gated
 def test_the_first_row_may_come_as_soon_as_the_lock_is_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     between(monkeypatch, rig, lambda: rig.write(_FIRST_ROW))
     equal_after_run(rig)

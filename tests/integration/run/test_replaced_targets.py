@@ -69,6 +69,7 @@ def test_one_that_is_equal_at_the_beginning_goes_on_from_there(pipeline: Rig) ->
     assert first.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("start", [Start.EQUAL, Start.COPY])
 def test_an_empty_one_does_not_begin_where_there_were_rows(pipeline: Rig, start: Start) -> None:
     first = pipeline.having(start=start)
@@ -108,6 +109,7 @@ def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_t
     assert not removal.left
 
 
+@gated
 @pytest.mark.parametrize(("lost", "consistency"), [("", Consistency.CHANNEL), ("WHERE channel = 1", Consistency.EPOCH)])
 def test_one_without_some_of_its_positions_applies_nothing_twice(
     pipeline: Rig, lost: str, consistency: Consistency

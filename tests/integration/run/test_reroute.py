@@ -108,6 +108,7 @@ def test_a_crashed_run_is_finished_under_its_own_routing_as_the_hint_says(rig: R
     assert later.comparison().equal
 
 
+@gated
 def test_a_take_under_another_routing_is_refused(rig: Rig) -> None:
     former = written(rig, 2)
     opened = former.open("a")
@@ -119,6 +120,7 @@ def test_a_take_under_another_routing_is_refused(rig: Rig) -> None:
         lane.close()
 
 
+@gated
 @pytest.mark.parametrize(("run", "lanes"), [(2, 4), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_lanes_that_are_given_another_number_of_channels_than_their_run_work_as_it_was_opened(
     rig: Rig, run: int, lanes: int

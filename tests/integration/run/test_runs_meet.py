@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.run import preparing
 from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     assert rig.comparison().equal
 
 
+@gated
 def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bound lies in what is not captured yet: another one's epoch might go on beyond it."""
     insert(rig, 1, 8)
@@ -81,6 +82,7 @@ def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("place", variants(["before it opens", "before it plans"], seldom=["before it plans"]))
 def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its_bound(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, place: str
@@ -108,6 +110,7 @@ def test_what_another_route_plans_while_a_run_opens_does_not_carry_it_beyond_its
     assert run.close_run(first, rig.config, rig.target, rig.apply(first)).stop_seqno == 7
 
 
+@gated
 def test_a_run_that_waits_for_another_leaves_the_capture_to_it(rig: Rig) -> None:
     insert(rig, 1, 3)
     rig.capture("a")
@@ -123,6 +126,7 @@ def test_a_run_that_waits_for_another_leaves_the_capture_to_it(rig: Rig) -> None
     assert rig.comparison().equal
 
 
+@gated
 def test_a_close_that_is_repeated_says_the_same_and_stays_green(rig: Rig) -> None:
     insert(rig, 1, 5)
     rig.capture("a")
@@ -132,6 +136,7 @@ def test_a_close_that_is_repeated_says_the_same_and_stays_green(rig: Rig) -> Non
     assert run.close_run(first, rig.config, rig.target, reports) == closed
 
 
+@gated
 def test_a_cleared_run_changes_nothing_while_the_source_goes_on(rig: Rig) -> None:
     insert(rig, 1, 5)
     closed = rig.run("a")
@@ -153,6 +158,7 @@ def test_lanes_that_are_cleared_alone_say_what_to_clear(rig: Rig) -> None:
     assert seqnos(rig) == {4}
 
 
+@gated
 def test_a_former_close_leaves_the_tasks_of_its_successor_alone(rig: Rig) -> None:
     insert(rig, 1, 5)
     rig.capture("a")

@@ -120,6 +120,7 @@ def test_only_capture_sees_the_directory_and_the_target_is_equal(
     assert status.log_bytes == sum(segment.file_bytes for segment in log.segments)
 
 
+@gated
 def test_check_names_a_router_that_is_away_or_serves_another_log_and_no_error_tells_the_token(
     served: str,
     logs: Path,
@@ -152,6 +153,7 @@ def test_check_names_a_router_that_is_away_or_serves_another_log_and_no_error_te
     assert TOKEN not in repr(rig.config)
 
 
+@gated
 def test_what_needs_the_directory_says_so(served: str, logs: Path, source_dsn: str, target_dsn: str) -> None:
     rig = rig_of(served, logs, source_dsn, target_dsn)
     without = rig.having(log_directory="")

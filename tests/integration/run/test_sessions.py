@@ -24,6 +24,7 @@ from airflow_parallel_apply.queue import QueueMisconfigured, open_queue
 from airflow_parallel_apply.queue.postgres.connections import prepare_session
 from tests.support.pooler import transaction_pooler
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 pytestmark = pytest.mark.usefixtures("new_sessions")
 
@@ -137,6 +138,7 @@ def test_a_pooler_in_transaction_mode_is_told_from_a_server(source_server: Postg
         assert shares(source_dsn.replace(f"port={source_server.port}", f"port={port}"))
 
 
+@gated
 def test_a_first_run_that_a_pooler_refused_leaves_no_lock_behind(rig: Rig, target_server: PostgresServer) -> None:
     rig = rig.having(start=Start.COPY)
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
@@ -147,6 +149,7 @@ def test_a_first_run_that_a_pooler_refused_leaves_no_lock_behind(rig: Rig, targe
         rig.prepare()
 
 
+@gated
 @pytest.mark.parametrize("consistency", [Consistency.CHANNEL, Consistency.EPOCH])
 def test_sessions_that_a_pooler_keeps_hold_nothing_that_others_need(
     rig: Rig, consistency: Consistency, monkeypatch: pytest.MonkeyPatch

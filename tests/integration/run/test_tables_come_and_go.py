@@ -98,6 +98,7 @@ def test_rows_of_a_table_that_is_followed_no_longer_are_passed_over_as_well(pipe
     equal_after_run(pipeline)
 
 
+@gated
 def test_a_table_that_is_left_out_has_all_that_was_written_to_it_before(pipeline: Rig) -> None:
     pipeline.both("CREATE TABLE other (id int PRIMARY KEY)")
     pipeline.run()
@@ -109,6 +110,7 @@ def test_a_table_that_is_left_out_has_all_that_was_written_to_it_before(pipeline
     assert without.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
 
 
+@gated
 @pytest.mark.parametrize("is_known_before", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_table_counts_from_where_it_is_followed_on(pipeline: Rig, *, is_known_before: bool) -> None:
     pipeline.both(NEW)
@@ -122,6 +124,7 @@ def test_a_table_counts_from_where_it_is_followed_on(pipeline: Rig, *, is_known_
     equal_after_run(pipeline)
 
 
+@gated
 def test_rows_that_a_partition_sent_before_it_was_one_are_passed_over(pipeline: Rig) -> None:
     pipeline.both(
         "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -137,6 +140,7 @@ def test_rows_that_a_partition_sent_before_it_was_one_are_passed_over(pipeline: 
     equal_after_run(pipeline)
 
 
+@gated
 @pytest.mark.parametrize("is_copied", [True, pytest.param(False, marks=GATED)])
 def test_a_new_table_without_rows_has_none_at_the_target(pipeline: Rig, *, is_copied: bool) -> None:
     pipeline.run()

@@ -157,6 +157,7 @@ def test_an_upgraded_source_whose_slot_was_made_by_hand_is_not_adopted(
     assert "start=copy" in str(refused.value.hint)
 
 
+@gated
 def test_a_server_proves_itself_by_the_transaction_that_the_log_has_last(rig: Rig) -> None:
     pretend_another_server(rig)
     with pytest.raises(LogError, match="another source's log"):
@@ -168,6 +169,7 @@ def test_a_server_proves_itself_by_the_transaction_that_the_log_has_last(rig: Ri
     goes_on(rig)
 
 
+@gated
 def test_values_that_were_altered_before_an_upgraded_server_was_adopted_are_in_doubt(rig: Rig) -> None:
     release_source(rig.source, rig.config)
     pretend_another_server(rig)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.source.conftest import EVERYTHING, Scene
 from tests.support.ddl_messages import ddl, install
+from tests.support.variants import gated
 
 EXACT = "-c datestyle=ISO,YMD -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex"
 
@@ -67,6 +68,7 @@ def test_values_of_every_type_arrive_exactly(scene: Scene) -> None:
     assert captured == letters
 
 
+@gated
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_a_random_history_replays_to_the_same_rows(scene: Scene, seed: int) -> None:
     random_ = random.Random(seed)

@@ -13,8 +13,10 @@ from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, SlotState
 from tests.integration.source.conftest import EVERYTHING, Scene, never
+from tests.support.variants import gated
 
 
+@gated
 def test_a_large_transaction_streams_in_small_batches(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     append = DirectoryLogWriter.append
@@ -187,6 +189,7 @@ class Crashed(Exception):
     """Stands for the end of the process."""
 
 
+@gated
 @pytest.mark.parametrize("point", ["append", "before commit", "after commit", "before advance", "after advance"])
 def test_a_crash_at_any_line_loses_nothing_and_repeats_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, point: str

@@ -8,6 +8,7 @@ from airflow_parallel_apply.pipeline.capture import loop as module
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.slot.pgoutput import Decoder
 from tests.integration.source.conftest import EVERYTHING, Scene, never
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -18,6 +19,7 @@ def filled(scene: Scene) -> Scene:
     return scene
 
 
+@gated
 @pytest.mark.parametrize("moment", ["before the slot is looked at", "before the commit"])
 def test_a_capture_that_another_one_overtook_is_to_be_tried_again(
     filled: Scene, monkeypatch: pytest.MonkeyPatch, moment: str

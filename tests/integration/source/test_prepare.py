@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
 from airflow_parallel_apply.pipeline.source.protocol import SourceChanged
 from tests.integration.source.conftest import Scene
 from tests.support.clusters import CopiedServer
+from tests.support.variants import gated
 
 
 def test_the_first_run_says_what_it_made_and_the_next_makes_nothing(scene: Scene) -> None:
@@ -68,6 +69,7 @@ def test_relations_are_described_before_anything_is_captured(scene: Scene) -> No
     assert captured == {relation.table: relation.columns for relation in described}
 
 
+@gated
 @pytest.mark.parametrize("point", ["set_record 1", "_new_stream", "create_log", "commit", "set_record 2"])
 def test_a_first_run_that_died_anywhere_is_taken_up_by_the_next(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, point: str
@@ -219,6 +221,7 @@ def test_a_publication_that_was_renamed_has_its_name_again_as_the_hint_says(scen
         scene.source().prepare()
 
 
+@gated
 @pytest.mark.parametrize(
     "also",
     [
@@ -313,6 +316,7 @@ def test_a_server_without_logical_wal_is_told_how_to_mend_it(tmp_path: Path) -> 
             scene.source().prepare()
 
 
+@gated
 def test_a_slot_that_lost_its_wal_is_refused_and_an_older_server_serves(tmp_path: Path) -> None:
     settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB", "fsync": "off"}
     with CopiedServer(tmp_path / "data", version=16, settings=settings) as server:

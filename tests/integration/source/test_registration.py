@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.source.postgres import PostgresSource
 from tests.integration.source.conftest import Scene
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 PARTITIONED = (
     "CREATE TABLE r (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
@@ -124,6 +124,7 @@ def written(scene: Scene, statements: list[str]) -> None:
     scene.execute(*(statement.format(p=scene.slot) for statement in statements))
 
 
+@gated
 @pytest.mark.parametrize("case", variants(FOLLOWED, seldom=["a new partition below another", "a new index"]))
 def test_what_the_slot_sends_is_followed(begun: Scene, case: str) -> None:
     written(begun, FOLLOWED[case])
@@ -185,6 +186,7 @@ GONE = {
 }  # fmt: skip
 
 
+@gated
 @pytest.mark.parametrize("case", GONE)
 def test_a_partition_that_had_rows_and_went_between_two_captures_stops_the_second(begun: Scene, case: str) -> None:
     begun.execute(*GONE[case])
@@ -237,6 +239,7 @@ def test_a_host_without_the_log_sees_changes_alone(begun: Scene, tmp_path: Path)
     assert not begun.source(log_url=str(tmp_path / "elsewhere")).has_changes(place)
 
 
+@gated
 @pytest.mark.parametrize("rows", [True, False])
 def test_a_new_table_is_something_to_do_though_none_of_its_rows_is_sent(begun: Scene, rows: bool) -> None:
     assert not begun.source().has_changes(begun.state().place)
@@ -260,6 +263,7 @@ def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene) -> No
         begun.source().prepare()
 
 
+@gated
 def test_a_name_that_passes_from_a_dropped_table_to_another_is_told(begun: Scene) -> None:
     begun.execute("CREATE TABLE again (LIKE t INCLUDING ALL)")
     begun.source().prepare()

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.log.writing import open_writer
 from tests.integration.source.conftest import Scene
 from tests.integration.source.test_source_goes_back import bring_back, captured, close, go_back, insert, keep, server
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 __all__ = ["captured", "server"]
 
@@ -136,6 +136,7 @@ def test_a_source_that_went_back_into_the_first_run_does_not_begin_anew(begun: R
         begun.run()
 
 
+@gated
 def test_a_source_that_went_back_is_not_copied(server: PostgresServer, rig: Rig, tmp_path: Path) -> None:
     kept = keep(server, tmp_path)
     rig.write("INSERT INTO t VALUES (2, 'lost')")
@@ -161,6 +162,7 @@ def test_an_alteration_that_was_copied_and_lost_is_missed(server: PostgresServer
         rig.run()
 
 
+@gated
 def test_no_run_is_green_over_rows_below_what_the_log_had_read_of_the_lost(
     server: PostgresServer, rig: Rig, tmp_path: Path
 ) -> None:
@@ -212,6 +214,7 @@ def test_an_idle_source_that_crashed_goes_on(server: PostgresServer, captured: S
     close(captured)
 
 
+@gated
 def test_a_table_is_copied_anew_once_the_source_is_past_what_it_lost_of_others(
     server: PostgresServer, rig: Rig, tmp_path: Path
 ) -> None:
@@ -232,6 +235,7 @@ def test_a_table_is_copied_anew_once_the_source_is_past_what_it_lost_of_others(
     assert rig.comparison().equal
 
 
+@gated
 def test_a_table_that_was_followed_where_the_source_lost_it_counts_from_its_copy_on(
     server: PostgresServer, rig: Rig, tmp_path: Path
 ) -> None:
@@ -256,6 +260,7 @@ def test_a_table_that_was_followed_where_the_source_lost_it_counts_from_its_copy
 WAL_SINCE = {"less": (), "more": ("SELECT pg_switch_wal()", "SELECT pg_switch_wal()", "INSERT INTO t VALUES (4, 'd')")}
 
 
+@gated
 @pytest.mark.parametrize("wal", variants([*WAL_SINCE], seldom=["less"]))
 def test_rows_that_were_copied_before_a_run_and_lost_are_missed_and_copied_anew(
     server: PostgresServer, rig: Rig, tmp_path: Path, wal: str
@@ -276,6 +281,7 @@ def test_rows_that_were_copied_before_a_run_and_lost_are_missed_and_copied_anew(
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("wal", variants([*WAL_SINCE], seldom=["more"]))
 def test_a_table_that_is_no_partition_any_more_by_a_lost_copy_is_copied_anew_too(
     server: PostgresServer, rig: Rig, tmp_path: Path, wal: str
@@ -302,6 +308,7 @@ def test_a_table_that_is_no_partition_any_more_by_a_lost_copy_is_copied_anew_too
     assert rig.comparison().equal
 
 
+@gated
 def test_a_table_that_a_restored_source_lost_with_its_copy_can_be_named(
     server: PostgresServer, rig: Rig, tmp_path: Path
 ) -> None:
@@ -319,6 +326,7 @@ def test_a_table_that_a_restored_source_lost_with_its_copy_can_be_named(
     assert rig.comparison().equal
 
 
+@gated
 def test_a_mark_is_written_for_a_change_only(captured: Scene) -> None:
     captured.execute(LOST["a column"])
     run(captured)

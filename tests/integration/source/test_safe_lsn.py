@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tests.integration.source.conftest import Scene
+from tests.support.variants import gated
 
 MESSAGE = "SELECT pg_logical_emit_message(false, 'beat', '')"
 WITHIN = "SELECT pg_logical_emit_message(true, 'other', '')"
@@ -22,6 +23,7 @@ def followed(scene: Scene) -> Scene:
     return scene
 
 
+@gated
 @pytest.mark.parametrize("max_changes", [1, 2, 3])
 def test_a_commit_right_behind_a_message_is_captured(followed: Scene, max_changes: int) -> None:
     for number in range(6):
@@ -30,6 +32,7 @@ def test_a_commit_right_behind_a_message_is_captured(followed: Scene, max_change
     assert [row["key"] for row in followed.rows()] == [str(number) for number in range(6)]
 
 
+@gated
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_nothing_around_a_commit_hides_it(followed: Scene, seed: int) -> None:
     random_ = random.Random(seed)

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.source.conftest import Scene, never
 from tests.support.clusters import CopiedServer
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 SETTINGS = {"shared_buffers": "16MB", "wal_writer_delay": "10ms", "max_wal_size": "64MB", "autovacuum": "off"}
 
@@ -101,6 +101,7 @@ def test_a_source_restored_from_a_copy_of_its_disk_is_refused(
     assert captured.state() == before
 
 
+@gated
 @pytest.mark.parametrize("synchronous_commit", variants(["on", "off"], seldom=["on"]))
 def test_a_source_that_crashed_goes_on(server: PostgresServer, captured: Scene, synchronous_commit: str) -> None:
     captured.execute(f"ALTER DATABASE postgres SET synchronous_commit = {synchronous_commit}")
@@ -122,6 +123,7 @@ def test_a_source_that_crashed_goes_on(server: PostgresServer, captured: Scene, 
     close(captured)
 
 
+@gated
 def test_wal_of_others_that_was_lost_does_not_stop_a_pipeline(
     server: PostgresServer, captured: Scene, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres import session
 from tests.integration.source.conftest import Scene
 from tests.support.ddl_messages import ddl, install
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 CASES = {
     "a column": ["ALTER TABLE t ADD c integer DEFAULT 7", "INSERT INTO t VALUES (10, 1, 1)"],
@@ -50,6 +50,7 @@ def unconfirmed(server: PostgresServer, scene: Scene, statements: list[str]) -> 
         committing.join()
 
 
+@gated
 @pytest.mark.parametrize("case", variants(CASES, seldom=["values"]))
 def test_a_definition_that_nobody_sees_yet_is_waited_for(
     scene: Scene, source_server: PostgresServer, source_database: str, case: str

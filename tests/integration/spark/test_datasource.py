@@ -15,6 +15,7 @@ from airflow_parallel_apply.spark.datasource import NAME, register
 from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.support.tpcb_log import make_tpcb_log
+from tests.support.variants import gated
 
 TRANSACTIONS = 300
 
@@ -40,6 +41,7 @@ def test_a_log_is_queried_by_table_within_a_range_of_seqnos(session, log_url):
     assert counted == {f"public.pgbench_{name}": 50 for name in ("accounts", "tellers", "branches", "history")}
 
 
+@gated
 def test_filters_on_seqno_and_bucket_are_pushed_down_and_others_still_hold(session, log_url):
     rows = session.read.format(NAME).option("path", log_url).load()
     asked = rows.where("seqno >= 10 and seqno < 60 and bucket <= 511 and operation = 'I'")

@@ -240,6 +240,7 @@ def test_workers_import_the_installed_pyspark_which_is_compiled_already(session)
     assert found.column("path").to_pylist() == [pyspark.__file__] * 2
 
 
+@gated
 def test_relations_that_an_older_rule_ordered_are_sorted_by_their_keys(session: Any, files: tuple[str, ...]) -> None:
     branch = FileBranch(files=files, after_seqno=-1, last_seqno=99, condition=None, unordered=(0, 1, 2, 3))
     for exchange_rows in (1000, 100):

@@ -22,6 +22,7 @@ from tests.support.examples import examples
 from tests.support.partitioner_cases import RELATIONS, ROUTINGS, batches, place
 from tests.support.partitioners import by_letter_installed
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,7 @@ def test_spark_finds_in_each_channel_what_arrow_puts_there(
     assert max(expected) > 0 or routing.channels == 1
 
 
+@gated
 def test_shards_go_through_spark(
     source_dsn: str, target_dsn: str, spark_server: ServerLease, spark_session_id: str, tmp_path: Path
 ) -> None:

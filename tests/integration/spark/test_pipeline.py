@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, StoreBranch
 from airflow_parallel_apply.router.explain import explain
 from tests.integration.spark.conftest import BY_TELLER
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -61,6 +62,7 @@ def test_a_run_cleared_and_rerun_changes_nothing_while_the_source_goes_on_writin
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.timeout(600)
 def test_channels_read_their_own_logs_and_the_log_where_these_are_lost(
     pgbench_rig: Callable[..., Rig], pgbench: Callable[..., None], monkeypatch: pytest.MonkeyPatch
@@ -99,6 +101,7 @@ def test_channels_read_their_own_logs_and_the_log_where_these_are_lost(
     assert rig.comparison().equal
 
 
+@gated
 def test_explain_tells_why_the_load_is_critical(rig: Rig, pgbench: Callable[..., None]) -> None:
     pgbench("-i", "-I", "g", "--quiet")
     rig.capture("explained")

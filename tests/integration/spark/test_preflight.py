@@ -127,6 +127,7 @@ def test_a_log_that_workers_do_not_see_is_told(
     assert "do not see the log's directory" in finding.what
 
 
+@gated
 def test_a_worker_without_this_package_can_still_say_so(target_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "log.json"
     file.write_text("log")

@@ -216,6 +216,7 @@ def test_a_java_that_is_too_old_is_refused(monkeypatch, tmp_path):
         find_java()
 
 
+@gated
 def test_a_server_that_cannot_start_is_told_with_its_own_words(directory):
     with (
         pytest.raises(Unavailable, match=r"ended while it started: .*Master must either be yarn"),

@@ -50,6 +50,7 @@ from tests.support.staging import (
     unit_of,
     waiting_sessions,
 )
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 
@@ -88,6 +89,7 @@ def test_a_large_unit_is_spread_over_tasks_and_no_key_over_two(make_stage, log_u
     assert staged_rows(target_dsn, several) == staged_rows(target_dsn, one)
 
 
+@gated
 @pytest.mark.parametrize("kind", [GroupPart(0, None), Branch(1)], ids=["of a group", "of its channel"])
 def test_rows_that_are_all_one_channels_are_staged_in_even_parts(make_stage, tmp_path, target_dsn, kind):
     log_url = str(tmp_path / "hot")
@@ -220,6 +222,7 @@ def page(url: str) -> str:
         return str(answer.read().decode(errors="replace"))
 
 
+@gated
 def test_a_password_is_on_no_page_in_no_file_and_in_no_argument_of_the_embedded_spark(
     make_stage, log_url, target_dsn, spark_server: ServerLease, spark_directory: Path
 ) -> None:

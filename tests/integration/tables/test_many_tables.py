@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.compare import compare
 from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 FEW, MANY = 10, 60
 
@@ -41,6 +42,7 @@ def statements(do: Callable[[], Any]) -> int:
     return count
 
 
+@gated
 def test_checks_copies_and_runs_send_as_many_statements_for_many_tables_as_for_few(
     source_dsn: str, target_dsn: str, tmp_path: Path
 ) -> None:

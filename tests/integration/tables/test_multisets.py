@@ -65,6 +65,7 @@ def test_rows_from_before_a_table_had_a_key_are_still_told_apart_by_all_their_va
     assert rig.comparison().equal
 
 
+@gated
 def test_rows_that_only_their_texts_tell_apart_are_apart(rig: Rig) -> None:
     bag(rig, "n numeric, i interval, j json, p point, c circle")
     rig.write(
@@ -77,6 +78,7 @@ def test_rows_that_only_their_texts_tell_apart_are_apart(rig: Rig) -> None:
     assert rig.rows("SELECT n::text, i::text, j::text, p::text FROM bag") == [("1.0", "1 day", "{}", None)]
 
 
+@gated
 def test_a_row_that_is_not_there_is_named_and_no_position_moves(rig: Rig) -> None:
     bag(rig)
     rig.write("INSERT INTO bag VALUES (1, 'one'), (1, 'one'), (2, 'two')")
@@ -91,6 +93,7 @@ def test_a_row_that_is_not_there_is_named_and_no_position_moves(rig: Rig) -> Non
     assert rig.comparison().equal
 
 
+@gated
 def test_changes_of_changes_inside_a_unit_and_around_a_truncate(rig: Rig) -> None:
     bag(rig)
     rig.transaction(
@@ -111,6 +114,7 @@ def test_changes_of_changes_inside_a_unit_and_around_a_truncate(rig: Rig) -> Non
     assert rig.comparison().equal
 
 
+@gated
 def test_one_megabyte_values_arrive_whole_though_they_did_not_change(rig: Rig) -> None:
     bag(rig)
     rig.both("ALTER TABLE bag ALTER b SET STORAGE EXTERNAL")
@@ -120,6 +124,7 @@ def test_one_megabyte_values_arrive_whole_though_they_did_not_change(rig: Rig) -
     assert rig.comparison().equal
 
 
+@gated
 def test_stored_generated_columns_belong_to_the_image(rig: Rig) -> None:
     bag(rig, "a integer, b text, twice integer GENERATED ALWAYS AS (a * 2) STORED")
     rig.write(
@@ -158,6 +163,7 @@ def test_a_table_whose_updates_publishing_would_forbid_is_refused_by_name(rig: R
         rig.prepare()
 
 
+@gated
 def test_a_partition_that_does_not_send_whole_rows_is_refused(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE t (a integer) PARTITION BY LIST (a)",
@@ -190,6 +196,7 @@ def test_rows_of_before_a_key_was_made_are_still_told_apart_by_all_their_values(
     assert rig.comparison().equal
 
 
+@gated
 def test_columns_with_the_names_of_stagings_own(rig: Rig) -> None:
     names = ", ".join(f'"pa:{name}" text' for name in ("operation", "operation:", "unsent", "text:1", "text:2"))
     rig.both(

@@ -7,6 +7,7 @@ import pytest
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _NAMES = ("regclass", "regproc", "regprocedure", "regoper", "regoperator", "regtype", "regrole", "regnamespace")
 _REFUSED = r"public\.t has the column {} as {}, whose values are names of objects"
@@ -33,6 +34,7 @@ def test_every_column_with_names_of_objects_in_it_is_named(rig: Rig) -> None:
     ]
 
 
+@gated
 @pytest.mark.parametrize(
     ("kind", "plain", "value"), [("regclass", "text", "'x'"), ("regclass[]", "text[]", "'{x,NULL}'")]
 )
@@ -52,6 +54,7 @@ def test_following_the_hint_ends_equal_whatever_is_renamed(rig: Rig, kind: str, 
     assert rig.comparison().equal
 
 
+@gated
 def test_such_a_column_that_is_added_later_stops_the_next_run(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.prepare()

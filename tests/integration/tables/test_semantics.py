@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 KEYS = {
     "integer": ["-2147483648", "0", "7"],
@@ -72,6 +73,7 @@ def test_a_run_without_new_changes_applies_nothing_and_moves_nothing(rig: Rig) -
     assert [channel.seqno for channel in read_status(rig.target, "p").channels] == reached
 
 
+@gated
 def test_keys_of_every_type(rig: Rig) -> None:
     tables = {f"t{number}": (key_type, keys) for number, (key_type, keys) in enumerate(KEYS.items())}
     rig.both(*(f"CREATE TABLE {table} (id {key_type} PRIMARY KEY, v text)" for table, (key_type, _) in tables.items()))
@@ -118,6 +120,7 @@ def test_quoted_and_mixed_case_names_in_several_schemas(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_rows_of_a_table_without_a_key_arrive_once(rig: Rig) -> None:
     rig.both("CREATE TABLE t (a integer, b text)")
 
@@ -129,6 +132,7 @@ def test_rows_of_a_table_without_a_key_arrive_once(rig: Rig) -> None:
     assert rig.rows("SELECT count(*) FROM t") == [(300,)]
 
 
+@gated
 def test_a_target_with_other_column_order_and_defaulted_columns(rig: Rig) -> None:
     rig.write("CREATE TABLE t (id integer PRIMARY KEY, a text, b numeric)")
     with psycopg.connect(rig.target_dsn) as connection:
@@ -177,6 +181,7 @@ def test_columns_that_are_generated_always_as_identity_take_other_values(rig: Ri
     equal_after(rig, write)
 
 
+@gated
 def test_a_key_without_overlaps_tells_rows_apart_that_overlap_in_parts_of_it(rig: Rig) -> None:
     rig.both("CREATE TABLE t (r int4range, during daterange, v text, PRIMARY KEY (r, during WITHOUT OVERLAPS))")
 
@@ -192,6 +197,7 @@ def test_a_key_without_overlaps_tells_rows_apart_that_overlap_in_parts_of_it(rig
     equal_after(rig, write)
 
 
+@gated
 def test_truncates_are_serialization_points(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)", "CREATE TABLE u (id serial PRIMARY KEY)")
 
@@ -206,6 +212,7 @@ def test_truncates_are_serialization_points(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_a_table_is_truncated_again_at_once(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY)")
 
@@ -216,6 +223,7 @@ def test_a_table_is_truncated_again_at_once(rig: Rig) -> None:
     equal_after(rig.having(ddl=DdlPolicy.APPLY), write)
 
 
+@gated
 def test_a_table_is_truncated_again_under_another_name(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY REFERENCES t)")
 
@@ -227,6 +235,7 @@ def test_a_table_is_truncated_again_under_another_name(rig: Rig) -> None:
     equal_after(rig.having(ddl=DdlPolicy.APPLY), write)
 
 
+@gated
 def test_transactions_that_were_rolled_back_leave_nothing(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
 
@@ -243,6 +252,7 @@ def test_transactions_that_were_rolled_back_leave_nothing(rig: Rig) -> None:
     assert rig.rows("SELECT id FROM t") == [(2,)]
 
 
+@gated
 def test_replica_identity_full_with_a_key(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text, w text)", "ALTER TABLE t REPLICA IDENTITY FULL")
 
@@ -257,6 +267,7 @@ def test_replica_identity_full_with_a_key(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_ddl_messages_run_on_the_target(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
@@ -274,6 +285,7 @@ def test_ddl_messages_run_on_the_target(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_refused_ddl_stops_there_and_goes_on_once_it_is_allowed(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.prepare()
@@ -288,6 +300,7 @@ def test_refused_ddl_stops_there_and_goes_on_once_it_is_allowed(rig: Rig) -> Non
     assert rig.rows("SELECT to_regclass('made') IS NOT NULL") == [(True,)]
 
 
+@gated
 def test_an_update_that_finds_no_row_is_an_error_that_names_the_key(wide_rig: Rig) -> None:
     rig = wide_rig
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
@@ -305,6 +318,7 @@ def test_an_update_that_finds_no_row_is_an_error_that_names_the_key(wide_rig: Ri
     assert rig.comparison().equal
 
 
+@gated
 def test_handed_over_unique_values_and_foreign_keys(rig: Rig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY, code text UNIQUE)",

@@ -47,6 +47,7 @@ def test_the_server_makes_no_followed_partition_unlogged(rig: Rig) -> None:
     ends_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("statement", ["CREATE UNLOGGED TABLE t_1 (id integer PRIMARY KEY)", ""])
 def test_a_new_one_that_is_unlogged_stops_the_run(rig: Rig, statement: str) -> None:
     rig.prepare()
@@ -65,6 +66,7 @@ def test_a_new_one_that_is_unlogged_stops_the_run(rig: Rig, statement: str) -> N
     ends_equal(rig)
 
 
+@gated
 def test_one_that_was_unlogged_before_it_was_watched_stops_the_run(rig: Rig) -> None:
     """As behind an upgrade of the pipeline, or where somebody took it out of the publication."""
     rig.prepare()

@@ -122,6 +122,7 @@ def test_another_key_of_a_parent_that_is_referred_to_by_another_column_leaves_it
     assert rig.comparison().equal
 
 
+@gated
 def test_a_child_without_a_key_that_the_targets_own_keys_have_changed_is_not_missed(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY, mail text UNIQUE)",
@@ -137,6 +138,7 @@ def test_a_child_without_a_key_that_the_targets_own_keys_have_changed_is_not_mis
     assert rig.comparison().equal
 
 
+@gated
 def test_a_child_that_one_reference_empties_before_the_other_deletes_it_is_not_missed(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY, mail text UNIQUE)",
@@ -191,6 +193,7 @@ _CUT: Final = (
 )
 
 
+@gated
 @pytest.mark.parametrize(
     "key",
     [
@@ -214,6 +217,7 @@ def test_a_foreign_key_that_acts_on_one_partition_is_refused(rig: PlainRig, key:
     assert rig.comparison().equal
 
 
+@gated
 def test_a_row_that_comes_to_refer_to_another_partition_is_replayed(rig: PlainRig) -> None:
     """The server keeps a part of the foreign key for each partition that it refers to, which is no key of its own."""
     rig.both(
@@ -238,6 +242,7 @@ def test_a_row_that_comes_to_refer_to_another_partition_is_replayed(rig: PlainRi
     assert rig.comparison().equal
 
 
+@gated
 def test_the_hint_about_a_foreign_key_of_one_partition_names_that(rig: PlainRig) -> None:
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
     rig.both("CREATE TABLE top (id integer PRIMARY KEY)", *_CUT)

@@ -22,7 +22,7 @@ from airflow_parallel_apply.router.plan import plan
 from tests.support.local_copier import LocalCopier
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 DEADLINE_SECONDS = 120
 ROUNDING = ("ALTER TABLE t ALTER COLUMN v TYPE numeric(10, 1)",)
@@ -129,6 +129,7 @@ def test_a_table_that_is_losing_its_name_meanwhile_is_told_as_such(begun: Rig, w
     ends_equal(begun, "ALTER TABLE gone RENAME TO t")
 
 
+@gated
 def test_a_trigger_that_adds_rows_behind_a_truncation_is_seen(begun: Rig) -> None:
     begun.write("TRUNCATE t")
     begun.capture("r")
@@ -139,6 +140,7 @@ def test_a_trigger_that_adds_rows_behind_a_truncation_is_seen(begun: Rig) -> Non
     ends_equal(begun, "DROP TRIGGER g ON t")
 
 
+@gated
 def test_a_type_that_a_column_is_getting_behind_staging_takes_no_other_value(begun: Rig) -> None:
     begun.write(*WRITES["merged"])
 
@@ -157,6 +159,7 @@ def test_a_type_that_a_column_is_getting_behind_staging_takes_no_other_value(beg
     ends_equal(begun, "ALTER TABLE t ALTER COLUMN v TYPE numeric")
 
 
+@gated
 @pytest.mark.parametrize("altered", [ROUNDING, CHANGING])
 def test_a_table_that_is_altered_before_its_rows_are_copied_is_looked_at_then(rig: Rig, altered: Sequence[str]) -> None:
     rig = rig.having(start=Start.COPY)
@@ -175,6 +178,7 @@ def test_a_table_that_is_altered_before_its_rows_are_copied_is_looked_at_then(ri
     ends_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("altered", [ROUNDING, pytest.param(CHANGING, marks=pytest.mark.long)])
 def test_a_table_that_is_being_altered_is_copied_anew_as_it_is_then(begun: Rig, altered: Sequence[str]) -> None:
     begun.write(*WRITES["merged"])

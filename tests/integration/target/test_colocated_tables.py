@@ -127,6 +127,7 @@ def test_random_parents_and_children_arrive_equal_in_several_channels(
     assert comparison.equal, comparison
 
 
+@gated
 @pytest.mark.parametrize(
     "action", variants(["NO ACTION DEFERRABLE", "CASCADE", "SET NULL"], seldom=["NO ACTION DEFERRABLE", "SET NULL"])
 )
@@ -190,6 +191,7 @@ def test_a_critical_transaction_whose_sets_are_refused_is_replayed(rig: PlainRig
     assert rig.comparison().equal
 
 
+@gated
 def test_truncates_among_transactions_whose_checks_wait_for_the_end_of_them_all(rig: PlainRig) -> None:
     """Dense barriers make one transaction of several."""
     rig.both(
@@ -252,6 +254,7 @@ def test_a_truncate_that_restarts_sequences_of_another_owner_leaves_them_as_they
     assert rig.rows("SELECT id FROM counted") == [(7,)]
 
 
+@gated
 def test_a_check_that_the_source_had_put_off_does_not_stop_a_truncate_of_another_table(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id integer PRIMARY KEY)",
@@ -264,6 +267,7 @@ def test_a_check_that_the_source_had_put_off_does_not_stop_a_truncate_of_another
     assert rig.comparison().equal
 
 
+@gated
 def test_a_rule_that_turns_rows_away_is_an_error_that_says_so(rig: PlainRig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
@@ -277,6 +281,7 @@ def test_a_rule_that_turns_rows_away_is_an_error_that_says_so(rig: PlainRig) -> 
     assert rig.comparison().equal
 
 
+@gated
 def test_another_identity_that_only_a_deletion_would_bring_is_an_error_that_says_what_to_do(rig: PlainRig) -> None:
     rig.both(
         "CREATE TABLE parent (id int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, v text)",

@@ -17,10 +17,12 @@ from airflow_parallel_apply.pipeline.target.postgres.positions.positions import 
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from tests.integration.target.conftest import Scene, insert
 from tests.support.log_rows import Row, clustered
+from tests.support.variants import gated
 
 AddTable = Callable[..., Relation]
 
 
+@gated
 def test_insert_update_and_delete_reach_the_table_with_the_position(three: Scene) -> None:
     three.apply(
         5,
@@ -42,6 +44,7 @@ def test_insert_update_and_delete_reach_the_table_with_the_position(three: Scene
     assert three.staging() == []
 
 
+@gated
 def test_key_changes_in_a_chain_move_every_row_once(three: Scene) -> None:
     three.apply(
         1,
@@ -56,6 +59,7 @@ def test_key_changes_in_a_chain_move_every_row_once(three: Scene) -> None:
     assert three.run("SELECT * FROM accounts ORDER BY id") == [(1, 0, "note"), (3, 22, "was 2"), (4, 33, "was 3")]
 
 
+@gated
 def test_an_unsent_column_keeps_the_value_of_the_old_row(three: Scene) -> None:
     three.apply(
         9,
@@ -70,6 +74,7 @@ def test_an_unsent_column_keeps_the_value_of_the_old_row(three: Scene) -> None:
     assert three.run("SELECT * FROM accounts ORDER BY id") == [(1, 7, "note"), (2, 9, "new"), (3, 9, "sent")]
 
 
+@gated
 def test_unsent_columns_may_begin_in_a_later_batch(three: Scene) -> None:
     rows = [Row(seqno=1, operation="U", values=("1", "1", "x")), Row(seqno=2, operation="U", values=("2", "2", "y"))]
     rows.append(Row(seqno=3, operation="U", values=("3", "3", None), unsent=(2,)))
@@ -78,6 +83,7 @@ def test_unsent_columns_may_begin_in_a_later_batch(three: Scene) -> None:
     assert three.run("SELECT * FROM accounts ORDER BY id") == [(1, 1, "x"), (2, 2, "y"), (3, 3, "note")]
 
 
+@gated
 def test_a_missing_row_is_named_and_nothing_moves(three: Scene) -> None:
     staged = three.stage(
         three.unit(2, after=0),
@@ -89,6 +95,7 @@ def test_a_missing_row_is_named_and_nothing_moves(three: Scene) -> None:
     assert three.run("SELECT balance FROM accounts WHERE id = 1") == [(0,)]
 
 
+@gated
 def test_a_missing_row_to_delete_is_named(three: Scene) -> None:
     staged = three.stage(three.unit(2, after=0), [Row(seqno=2, operation="D", values=("78", None, None))])
     with pytest.raises(TargetError, match="rows to delete are not in the target, first: id=78"):
@@ -148,6 +155,7 @@ def test_staging_that_lost_its_rows_is_to_be_staged_again(three: Scene) -> None:
     assert three.seqnos() == [0]
 
 
+@gated
 def test_extra_defaulted_columns_and_another_column_order_are_fine(scene: Scene, add_table: AddTable) -> None:
     scene.run(
         """CREATE TABLE "Mixed Case" ("note it" text, loaded timestamptz DEFAULT now(), "Id" int,
@@ -163,6 +171,7 @@ def test_extra_defaulted_columns_and_another_column_order_are_fine(scene: Scene,
     ]
 
 
+@gated
 def test_identity_columns_and_domains_are_written(scene: Scene, add_table: AddTable) -> None:
     scene.run("CREATE DOMAIN positive AS int NOT NULL CHECK (VALUE > 0)")
     scene.run("CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, p positive, q text)")
@@ -177,6 +186,7 @@ def test_identity_columns_and_domains_are_written(scene: Scene, add_table: AddTa
     assert scene.run("SELECT * FROM t") == [(1, 7, "z")]
 
 
+@gated
 def test_a_table_without_a_key_gets_every_row_once(scene: Scene, add_table: AddTable) -> None:
     scene.run("CREATE TABLE history (id int, what text)")
     add_table(1, "history", "id what")
@@ -185,6 +195,7 @@ def test_a_table_without_a_key_gets_every_row_once(scene: Scene, add_table: AddT
     assert scene.run("SELECT count(*), count(id) FROM history") == [(3, 2)]
 
 
+@gated
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
@@ -221,6 +232,7 @@ def test_keys_of_every_common_type_find_their_rows(
     assert found == [(expected[0], "new"), (expected[1], "old")]
 
 
+@gated
 def test_an_equal_numeric_key_takes_the_text_of_its_last_change(scene: Scene, add_table: AddTable) -> None:
     scene.run("CREATE TABLE t (k numeric PRIMARY KEY, v text)")
     add_table(1, "t", "k v", key="k")
@@ -230,6 +242,7 @@ def test_an_equal_numeric_key_takes_the_text_of_its_last_change(scene: Scene, ad
     assert scene.run("SELECT k::text, v FROM t") == [("1.00", "b")]
 
 
+@gated
 def test_a_unique_value_moves_between_keys_when_it_is_freed_first(scene: Scene, add_table: AddTable) -> None:
     scene.run("CREATE TABLE t (k int PRIMARY KEY, v text UNIQUE)")
     add_table(1, "t", "k v", key="k")
@@ -247,6 +260,7 @@ def test_a_unique_value_moves_between_keys_when_it_is_freed_first(scene: Scene, 
     assert scene.run("SELECT * FROM t ORDER BY k") == [(2, "a"), (3, "b")]
 
 
+@gated
 def test_without_the_replica_role_parents_go_before_children(scene: Scene, add_table: AddTable) -> None:
     scene.run("CREATE TABLE parent (id int PRIMARY KEY)")
     scene.run("CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent)")
@@ -278,6 +292,7 @@ def test_without_the_replica_role_parents_go_before_children(scene: Scene, add_t
         scene.run("DROP OWNED BY plain; DROP ROLE plain")
 
 
+@gated
 def test_a_session_that_ends_while_it_looks_finds_what_another_one_committed(
     three: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

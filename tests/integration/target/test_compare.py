@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.compare import Comparison, TableComparison,
 from airflow_parallel_apply.pipeline.compare.postgres.side import _LOOKING
 from airflow_parallel_apply.pipeline.config import Endpoint, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -102,6 +103,7 @@ def test_a_table_that_the_target_lacks_is_a_problem_of_that_table_only(sides: tu
     assert gone.source_rows == 0
 
 
+@gated
 @pytest.mark.parametrize(
     ("ends", "told"), [("ROLLBACK", "session "), ("PREPARE TRANSACTION 'left'", "transaction left")]
 )
@@ -131,6 +133,7 @@ def test_only_followed_tables_are_compared(sides: tuple[Endpoint, Endpoint]) -> 
     assert [table.name for table in compared(sides, "public.two").tables] == ["public.two"]
 
 
+@gated
 def test_a_comparison_of_no_table_is_no_proof_of_anything(sides: tuple[Endpoint, Endpoint]) -> None:
     for side in sides:
         run(side, "CREATE TABLE orders (a int)")

@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import computed_otherwise
 from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED, variants
+from tests.support.variants import GATED, gated, variants
 
 _TABLE = "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS ({}) STORED)"
 _ROWS = "INSERT INTO t (id, b) SELECT i, i FROM generate_series(1, 40) i"
@@ -40,12 +40,14 @@ def follow(rig: Rig, run: Callable[[], object], *, match: str = _OTHERWISE) -> N
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_target_that_computes_otherwise_is_refused_before_its_first_row(rig: Rig) -> None:
     execute(rig.source_dsn, _TABLE.format("b * 2"), _ROWS)
     execute(rig.target_dsn, _TABLE.format("b * 3"))
     follow(rig, rig.prepare, match=r"(?s)t, column g: the target computes.*SET EXPRESSION AS \(\(b \* 2\)\)")
 
 
+@gated
 def test_a_virtual_column_in_the_place_of_an_ordinary_one_is_replaced_as_the_hint_says(rig: Rig) -> None:
     """The server drops the expression of a stored one alone."""
     rig.write("CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer)")
@@ -110,6 +112,7 @@ def test_a_target_that_computes_a_column_no_more_as_the_source_does_stops_the_ne
     follow(rig, rig.run, match=DAMAGES[damage].before)
 
 
+@gated
 @pytest.mark.parametrize("damage", variants(DAMAGES, seldom=["loses it"]))
 def test_one_that_begins_to_in_the_middle_of_a_run_stops_it_before_it_applies(rig: Rig, damage: str) -> None:
     rig = begun(rig)
@@ -122,6 +125,7 @@ def test_one_that_begins_to_in_the_middle_of_a_run_stops_it_before_it_applies(ri
     follow(rig, rig.run, match=DAMAGES[damage].before)
 
 
+@gated
 @pytest.mark.parametrize("table", [pytest.param("ALTER TABLE t1", marks=GATED), "ALTER TABLE t"])
 def test_a_partition_with_an_expression_of_its_own_is_refused_on_either_side(rig: Rig, table: str) -> None:
     rig.both(
@@ -186,6 +190,7 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
     assert otherwise("b) STORED, ADD y integer GENERATED ALWAYS AS (b") == ["g"]
 
 
+@gated
 def test_an_expression_that_changes_on_both_sides_in_turn_is_followed(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.REFUSE, start=Start.COPY)
     rig.both(_TABLE.format("b * 2"))
@@ -195,6 +200,7 @@ def test_an_expression_that_changes_on_both_sides_in_turn_is_followed(rig: Rig) 
     follow(rig, rig.run, match=r"the column g of public\.t is computed otherwise")
 
 
+@gated
 @pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
 def test_a_column_that_the_source_alone_computes_is_refused_before_the_first_row(rig: Rig, kind: str) -> None:
     if kind == "VIRTUAL" and psycopg.connect(rig.source_dsn).info.server_version < 180000:

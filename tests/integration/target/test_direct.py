@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.target.postgres.load.loader import Postgres
 from tests.crash.scene import wait_until
 from tests.integration.target.conftest import CLAIM, Scene, insert
 from tests.support.log_rows import Row, clustered
+from tests.support.variants import gated
 
 ROWS = [insert(seqno, str(seqno), f"n{seqno}") for seqno in range(5)]
 
@@ -64,6 +65,7 @@ def waiting(scene: Scene) -> int:
     return count
 
 
+@gated
 def test_rows_and_position_are_there_together_and_nothing_is_staged(note: Scene) -> None:
     found = unit(note)
     loaded = load(note, found)
@@ -73,6 +75,7 @@ def test_rows_and_position_are_there_together_and_nothing_is_staged(note: Scene)
     assert (ids(note), note.seqnos()) == (list("01234"), [4, -1])
 
 
+@gated
 def test_a_retry_behind_the_commit_says_that_it_is_done(note: Scene) -> None:
     """As of a worker that died before it told anybody."""
     load(note, unit(note))
@@ -81,6 +84,7 @@ def test_a_retry_behind_the_commit_says_that_it_is_done(note: Scene) -> None:
     assert ids(note) == list("01234")
 
 
+@gated
 @pytest.mark.parametrize("key", ["id", ""])
 def test_of_two_attempts_at_once_one_commits_and_both_say_so(
     note: Scene, add_table: Callable[..., Relation], key: str
@@ -97,6 +101,7 @@ def test_of_two_attempts_at_once_one_commits_and_both_say_so(
     assert (ids(note), note.seqnos()[0]) == (list("01234"), 4)
 
 
+@gated
 def test_an_attempt_whose_claim_was_taken_leaves_nothing(note: Scene) -> None:
     with ThreadPoolExecutor(2) as pool:
         with held_position(note):
@@ -138,6 +143,7 @@ def test_rows_that_are_fewer_than_planned_are_not_committed(note: Scene) -> None
     assert (ids(note), note.seqnos()[0]) == ([], -1)
 
 
+@gated
 def test_changes_that_are_no_insertions_are_not_committed(note: Scene) -> None:
     rows = [*ROWS, Row(seqno=4, operation="D", values=("9", None), fragno=1)]
     with pytest.raises(DirectRefused):
@@ -145,6 +151,7 @@ def test_changes_that_are_no_insertions_are_not_committed(note: Scene) -> None:
     assert (ids(note), note.seqnos()[0]) == ([], -1)
 
 
+@gated
 def test_a_unit_that_the_plan_has_lost_is_not_committed(note: Scene) -> None:
     with pytest.raises(OwnershipLost, match="no planned epoch 7"):
         load(note, replace(unit(note), epoch=7))

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation, Repli
 from airflow_parallel_apply.pipeline.target.steps import Replay
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order
+from tests.support.variants import gated
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def apply(scene: Scene, way: str, row: Row) -> None:
         scene.target.commit(unit, [Replay(lambda: in_order(scene.relations, [row]))])
 
 
+@gated
 @pytest.mark.parametrize("way", ["merge", "replay"])
 def test_a_value_is_stored_with_its_text_or_named(started: Scene, way: str) -> None:
     seqno = 0
@@ -121,6 +123,7 @@ def test_a_value_is_stored_with_its_text_or_named(started: Scene, way: str) -> N
         seqno += 1
 
 
+@gated
 @pytest.mark.parametrize(
     ("before", "after", "value"),
     [

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from tests.support.variants import gated
 
 EDGES = {
     "smallint": ("32767", "-32768"),
@@ -40,6 +41,7 @@ EDGES = {
 BADNESS = [Fit.EXACT, Fit.REFORMATS, Fit.REFUSES, Fit.LOSES]
 
 
+@gated
 @pytest.mark.parametrize("source", EDGES)
 def test_fit_never_says_better_than_what_the_server_does(target_dsn: str, source: str) -> None:
     wrong = []

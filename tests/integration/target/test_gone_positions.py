@@ -9,7 +9,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import TargetError
 from tests.support.rig import Rig, execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 MODES = {
     "channel": {},
@@ -47,6 +47,7 @@ def test_positions_behind_a_clean_stop_are_put_back_by_the_hint(begun: Rig, remo
     assert begun.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("mode", variants(MODES, seldom=["channel", "leader_merge"]))
 def test_positions_that_go_under_the_lanes_end_the_run(begun: Rig, mode: str) -> None:
     rig = begun.having(**MODES[mode])

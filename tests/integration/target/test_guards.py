@@ -186,6 +186,7 @@ def test_a_trigger_that_changes_what_is_applied_is_named_and_its_hint_leads_on(
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("way", [pytest.param("merge", marks=pytest.mark.long), "replay"])
 def test_a_trigger_that_changes_what_was_not_sent_is_named(rig: Rig, way: str) -> None:
     """A long value that an update leaves alone does not come with it."""
@@ -227,6 +228,7 @@ def test_blanks_at_the_end_are_never_cut_to_the_targets_narrower_type(rig: Rig, 
     assert rig.rows("SELECT v FROM t") == [("äöü  ",)]
 
 
+@gated
 @pytest.mark.parametrize("way", ["merge", pytest.param("replay", marks=pytest.mark.long)])
 def test_a_trigger_that_truncates_a_followed_table_is_named(rig: Rig, way: str) -> None:
     """The server counts no rows that go with a table's file."""

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row
+from tests.support.variants import gated
 
 _HOLD = "SELECT pg_replication_origin_session_setup(roname) FROM pg_replication_origin WHERE roname LIKE '%:demo:0'"
 _MARKED = "SELECT (remote_lsn - '0/0')::int FROM pg_replication_origin_status WHERE external_id LIKE '%:demo:0'"
@@ -46,6 +47,7 @@ def test_a_former_holder_that_stands_still_with_the_origin_is_ended(scene: Scene
     assert scene.run(_MARKED) == [(105,)]
 
 
+@gated
 def test_a_session_of_somebody_else_is_named_and_nothing_is_applied(scene: Scene, accounts: Relation) -> None:
     scene.start()
     scene.target.take(0, generation=scene.generation, token="claim1")
@@ -60,6 +62,7 @@ def test_a_session_of_somebody_else_is_named_and_nothing_is_applied(scene: Scene
     assert scene.run(_MARKED) == [(105,)]
 
 
+@gated
 def test_a_session_that_a_pooler_kept_with_an_origin_lets_it_go_first(scene: Scene, accounts: Relation) -> None:
     scene.start()
     scene.target.take(0, generation=scene.generation, token="claim1")
@@ -81,6 +84,7 @@ def test_what_a_session_does_beside_its_commits_carries_none(scene: Scene, accou
     assert scene.run(f"{origins} parallel_apply.position") == [(False,)]
 
 
+@gated
 def test_a_commit_that_is_refused_lets_the_origin_go(scene: Scene, accounts: Relation) -> None:
     scene.start()
     scene.target.take(0, generation=scene.generation, token="claim1")

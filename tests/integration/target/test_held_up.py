@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.apply import target_watch
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled
 from airflow_parallel_apply.pipeline.run import OpenedRun
 from tests.support.rig import Rig
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 DEADLINE_SECONDS = 120
 WRITES = {
@@ -94,6 +94,7 @@ def test_the_log_says_for_whom_a_lane_waits(
     assert rig.comparison().equal
 
 
+@gated
 def test_a_prepared_transaction_that_a_lane_waits_for_is_told(rig: Rig) -> None:
     rig = rig.having(channels=1)
     run = opened(rig, WRITES["merged"])

@@ -63,6 +63,7 @@ def test_a_key_that_acts_at_the_target_alone_stops_the_next_run(rig: PlainRig, a
     assert rig.comparison().equal
 
 
+@gated
 def test_a_key_that_acts_at_both_or_at_the_source_alone_is_followed(rig: PlainRig) -> None:
     begin(rig)
     rig.write(_ADD.format("ON UPDATE CASCADE ON DELETE SET NULL"))
@@ -98,6 +99,7 @@ def test_rows_that_the_targets_own_key_deletes_alone_are_counted(rig: PlainRig, 
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("action", variants(["CASCADE", "SET NULL"], seldom=["SET NULL"]))
 def test_rows_that_another_pipeline_brings_are_left_alone_by_keys(rig: PlainRig, tmp_path: Path, action: str) -> None:
     """It may be ahead, and bring them no more."""

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres import schema
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene
+from tests.support.variants import gated
 
 
 @pytest.fixture(params=["in the target", "elsewhere"])
@@ -47,6 +48,7 @@ def test_migrate_says_what_it_made_and_then_nothing(target_dsn: str) -> None:
         scene.session.close()
 
 
+@gated
 def test_many_may_migrate_at_the_same_time(scene: Scene) -> None:
     scene.run("DROP SCHEMA parallel_apply CASCADE")
     sides = 1 if scene.ledger_dsn is None else 2
@@ -56,6 +58,7 @@ def test_many_may_migrate_at_the_same_time(scene: Scene) -> None:
     assert sum(map(len, made)) == 2 * sides
 
 
+@gated
 def test_offsets_that_an_earlier_release_called_lsn_stay(target_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables of version 8 are made as that release made them."""
     scene = Scene(target_dsn)
@@ -80,6 +83,7 @@ def test_offsets_that_an_earlier_release_called_lsn_stay(target_dsn: str, monkey
     scene.session.close()
 
 
+@gated
 def test_merge_points_that_an_earlier_release_counted_stay(target_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables of version 13 are made as that release made them."""
     scene = Scene(target_dsn)
@@ -103,6 +107,7 @@ def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
         scene.target.migrate()
 
 
+@gated
 def test_a_takeover_ends_the_sessions_that_hold_positions(scene: Scene) -> None:
     """As a lane does that stands still (SIGSTOP) between its merge and its commit."""
     scene.start()
@@ -116,6 +121,7 @@ def test_a_takeover_ends_the_sessions_that_hold_positions(scene: Scene) -> None:
     assert scene.seqnos() == [-1]
 
 
+@gated
 def test_taking_a_channel_does_not_touch_the_others(scene: Scene) -> None:
     scene.start(channels=3)
     lanes = [scene.another().target for _ in range(3)]
@@ -129,6 +135,7 @@ def test_taking_a_channel_does_not_touch_the_others(scene: Scene) -> None:
     assert {position.claim for position in scene.target.positions()} == {"serial"}
 
 
+@gated
 def test_a_caller_without_a_generation_routes_only_an_idle_pipeline(scene: Scene) -> None:
     scene.session.route(None, log_id="log1", routing=Routing(channels=1))
     scene.session.acquire(log_id="log1", owner="run1", lease=LEASE)
@@ -150,6 +157,7 @@ def hour(number: int) -> Interval:
     return Interval(start=EIGHT + number * HOUR, end=EIGHT + (number + 1) * HOUR)
 
 
+@gated
 def test_the_offsets_of_intervals_are_monotone_in_their_ends(scene: Scene) -> None:
     scene.start()
     freeze = scene.ledger.freeze_run
@@ -174,6 +182,7 @@ def test_a_run_id_with_another_interval_is_frozen_anew(scene: Scene) -> None:
     assert scene.ledger.run_bounds("another") is None
 
 
+@gated
 def test_covered_is_up_to_the_latest_interval_that_ends_at_or_below_a_seqno(scene: Scene) -> None:
     scene.start()
     for number, seqno in ((0, 4), (1, 4), (2, 9)):

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.model.finding import Severity
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 _BOTH = pytest.mark.parametrize(
     "consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=pytest.mark.long)]
@@ -62,6 +63,7 @@ def applying(rig: Rig) -> Rig:
     return rig
 
 
+@gated
 @pytest.mark.parametrize(
     ("consistency", "protocol"),
     [
@@ -162,6 +164,7 @@ def role(target_dsn: str) -> Iterator[str]:
     execute(target_dsn, f"REASSIGN OWNED BY {name} TO CURRENT_USER", f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
+@gated
 def test_a_role_without_the_right_applies_as_before_and_is_told_the_grant(rig: Rig, role: str) -> None:
     execute(rig.source_dsn, "CREATE TABLE t (id int PRIMARY KEY)")
     rig = rig.having(channels=2, start=Start.EMPTY)

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def source_offset(rig: Rig) -> str:
     return str(offset)
 
 
+@gated
 def test_a_snapshot_says_after_which_transaction_it_is_and_stays_there(running: Rig) -> None:
     with reading(running) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -63,11 +65,13 @@ def test_a_snapshot_says_after_which_transaction_it_is_and_stays_there(running: 
         assert connection.execute("SELECT DISTINCT v FROM t").fetchall() == [("b",)]
 
 
+@gated
 def test_a_transaction_whose_statements_see_different_states_is_told_so(running: Rig) -> None:
     with reading(running) as connection, pytest.raises(psycopg.Error, match="REPEATABLE READ"):
         snapshot(connection)
 
 
+@gated
 def test_channels_at_different_transactions_are_no_snapshot(running: Rig) -> None:
     execute(running.target_dsn, "UPDATE parallel_apply.position SET seqno = seqno + 1 WHERE channel = 0")
     with reading(running) as connection:
@@ -99,6 +103,7 @@ def test_a_reader_needs_nothing_but_the_schema(running: Rig) -> None:
         execute(running.target_dsn, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+@gated
 def test_a_writer_of_the_source_waits_for_what_it_wrote(running: Rig) -> None:
     running.write("UPDATE t SET v = 'mine' WHERE id = 7")
     offset = source_offset(running)
@@ -110,6 +115,7 @@ def test_a_writer_of_the_source_waits_for_what_it_wrote(running: Rig) -> None:
         applied.result()
 
 
+@gated
 def test_of_a_run_without_changes_the_offset_is_reached_too(running: Rig) -> None:
     execute(running.source_dsn, "CREATE TABLE not_followed_yet (id integer)", "DROP TABLE not_followed_yet")
     offset = source_offset(running)

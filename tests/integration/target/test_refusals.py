@@ -129,6 +129,7 @@ def printed(told: str) -> str:
     return found[1]
 
 
+@gated
 @pytest.mark.parametrize("name", ["a check of a partition", pytest.param("a label of an enum", marks=GATED)])
 def test_what_a_copy_is_refused_is_told_with_what_leads_on(rig: Rig, name: str) -> None:
     rig = rig.having(start=Start.COPY)
@@ -143,6 +144,7 @@ def test_what_a_copy_is_refused_is_told_with_what_leads_on(rig: Rig, name: str) 
     assert rig.comparison().equal
 
 
+@gated
 def test_a_message_of_any_length_is_told_by_its_beginning(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     execute(
@@ -158,6 +160,7 @@ def test_a_message_of_any_length_is_told_by_its_beginning(rig: Rig) -> None:
     assert len(str(caught.value)) < 10_000
 
 
+@gated
 def test_values_are_told_where_a_parameter_asks(rig: Rig) -> None:
     rig = rig.having(error_values=True)
     case = REFUSALS["a check"]
@@ -169,6 +172,7 @@ def test_values_are_told_where_a_parameter_asks(rig: Rig) -> None:
         rig.run()
 
 
+@gated
 @pytest.mark.parametrize(
     ("encoding", "says"),
     [

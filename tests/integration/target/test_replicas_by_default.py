@@ -54,6 +54,7 @@ def be_replica_by_default(rig: Rig) -> None:
     execute(owner(rig), f"ALTER ROLE {role} SET session_replication_role = replica")
 
 
+@gated
 def test_a_trigger_for_replicas_is_named_to_a_role_that_is_one_by_default_alone(plain: PlainRig) -> None:
     plain.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
     be_replica_by_default(plain)
@@ -63,6 +64,7 @@ def test_a_trigger_for_replicas_is_named_to_a_role_that_is_one_by_default_alone(
     told_and_followed(plain, "trigger shout", "changes what is applied")
 
 
+@gated
 def test_nothing_of_a_dropped_pipeline_is_left_where_foreign_keys_delete_nothing(
     plain: PlainRig, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEM
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
+from tests.support.variants import gated
 
 TAKEN = {
     "a table": 'REVOKE UPDATE, INSERT ON "T t" FROM PUBLIC, {role}',
@@ -29,6 +30,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
         yield found
 
 
+@gated
 @pytest.mark.parametrize("what", TAKEN)
 def test_a_right_that_is_taken_is_granted_again_by_the_hint(rig: PlainRig, what: str) -> None:
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
@@ -49,6 +51,7 @@ def test_a_right_that_is_taken_is_granted_again_by_the_hint(rig: PlainRig, what:
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("left", ["a session", pytest.param("staging", marks=pytest.mark.long)])
 def test_another_role_is_told_how_to_remove_what_runs_under_the_former_one_have_left(rig: PlainRig, left: str) -> None:
     owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")

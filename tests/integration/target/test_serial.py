@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Merge, Replay, Statement, Truncate
 from tests.integration.target.conftest import Scene
 from tests.support.log_rows import Row, in_order
+from tests.support.variants import gated
 
 AddTable = Callable[..., Relation]
 
@@ -42,6 +43,7 @@ def rows_of(scene: Scene, *rows: Row) -> Callable[[], Iterator[pa.RecordBatch]]:
     return lambda: in_order(scene.relations, rows)
 
 
+@gated
 def test_the_steps_of_a_serial_unit_run_in_order_and_move_all_positions(filled: Scene) -> None:
     unit = serial(filled)
     staged = filled.stage(unit, [Row(seqno=1, operation="I", values=(str(n), "1", "x")) for n in range(5)])
@@ -67,6 +69,7 @@ def test_a_failing_step_undoes_those_before_it(filled: Scene) -> None:
     assert filled.seqnos() == [0, 0]
 
 
+@gated
 @pytest.mark.parametrize("text", ["COMMIT", "VACUUM accounts", "CREATE INDEX CONCURRENTLY i ON accounts (note)"])
 def test_a_statement_that_cannot_run_in_a_transaction_is_refused(filled: Scene, text: str) -> None:
     with pytest.raises(PlanError, match="cannot run this in a transaction"):

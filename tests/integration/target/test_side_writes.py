@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -146,6 +147,7 @@ def test_a_trigger_that_writes_to_followed_tables_is_named_and_its_hint_leads_on
     assert rig.comparison().equal
 
 
+@gated
 def test_a_trigger_that_writes_to_a_table_of_another_pipeline_is_named_and_its_hint_leads_on(
     rig: Rig, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def rows(seqno: int, operation: str, *keys: str) -> list[Row]:
     ]
 
 
+@gated
 def test_units_are_merged_and_their_staging_goes(rig: LakeRig) -> None:
     rig.apply(-1, 1, rows(1, "I", "1", "2"))
     rig.apply(1, 2, [*rows(2, "U", "1"), *rows(2, "D", "2")])
@@ -55,6 +56,7 @@ def test_units_are_merged_and_their_staging_goes(rig: LakeRig) -> None:
     assert [info for info in rig.lake.files.get_file_info(staged) if info.type is fs.FileType.File] == []
 
 
+@gated
 def test_a_former_owner_is_refused_by_the_bucket(rig: LakeRig) -> None:
     former = rig.open()
     former.take(0, generation=1, token="former")

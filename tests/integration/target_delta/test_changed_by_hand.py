@@ -80,6 +80,7 @@ def test_rows_of_a_large_transaction_that_renames_their_table_are_not_those_of_t
     assert counts == [3, 604]
 
 
+@gated
 def test_tables_that_exchanged_their_names_are_known_by_their_directories(rig: Rig, tmp_path: Path) -> None:
     rig.write("CREATE TABLE s (id integer PRIMARY KEY, v text)")
     rig.run()
@@ -100,6 +101,7 @@ def test_tables_that_exchanged_their_names_are_known_by_their_directories(rig: R
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("kind", [pa.string(), pytest.param(pa.int32(), marks=GATED)])
 def test_a_column_that_the_lake_has_already_has_no_value_that_the_source_s_new_one_lacks(
     rig: Rig, tmp_path: Path, kind: pa.DataType
@@ -134,6 +136,7 @@ def test_rows_of_which_nothing_tells_what_they_have_since_are_refused(rig: Rig) 
         skip_as_the_hint_says(rig, told.value)
 
 
+@gated
 def test_a_refusal_tells_what_else_the_transaction_changed_which_a_run_that_skips_it_takes_as_done(
     rig: Rig, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_every_change_is_a_row_once_and_current_rows_are_the_source_s(rig: Rig, 
     assert by_files == rows
 
 
+@gated
 def test_a_unit_that_is_appended_and_not_yet_moved_is_not_appended_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_unit_that_is_appended_and_not_yet_moved_is_not_appended_again(
     require_once(rig)
 
 
+@gated
 def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
     execute(rig.source_dsn, "CREATE TABLE own (id integer PRIMARY KEY, _operation text, _seqno bigint)")
     rig.prepare()

@@ -111,6 +111,7 @@ def test_rows_are_replayed_around_a_truncate(rig: LakeRig) -> None:
     assert rig.rows(BAG) == [("z", "1")]
 
 
+@gated
 def test_columns_that_the_source_has_not_stay_with_the_rows_that_stay(rig: LakeRig, tmp_path: Path) -> None:
     rig.apply(-1, 1, [insert(1, "x", "1")] * 3)
     table = rig.table(BAG)
@@ -160,6 +161,7 @@ def histories(draw: st.DrawFn) -> list[list[tuple[int, tuple[str | None, ...]]]]
     return units
 
 
+@gated
 @settings(max_examples=examples(40), deadline=None)
 @given(units=histories())
 def test_any_history_leaves_the_rows_that_it_leaves_at_the_source(

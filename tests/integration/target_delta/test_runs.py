@@ -62,6 +62,7 @@ def change(rig: Rig) -> None:
     )
 
 
+@gated
 @pytest.mark.parametrize(
     ("channels", "consistency"),
     [
@@ -86,6 +87,7 @@ def test_the_lake_has_the_sources_rows(rig: Rig, lake: Path, channels: int, cons
     assert of_lake(lake) == []
 
 
+@gated
 def test_truncates_and_what_is_around_them_come_in_order(rig: Rig, lake: Path) -> None:
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'a'), (2, 'b')", "TRUNCATE t", "INSERT INTO t VALUES (3, 'c')")
@@ -127,6 +129,7 @@ def test_a_new_column_is_added_where_that_is_asked_for_and_the_rest_is_refused(r
     assert len(of_lake(lake, columns=columns)) == 2
 
 
+@gated
 @pytest.mark.parametrize("comes", ["with it", "later"])
 def test_a_new_column_is_added_that_was_sent(rig: Rig, lake: Path, comes: str) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
@@ -142,6 +145,7 @@ def test_a_new_column_is_added_that_was_sent(rig: Rig, lake: Path, comes: str) -
     assert found == of_source(rig, columns=("id", "v", "more", '"Else"'))
 
 
+@gated
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
@@ -209,6 +213,7 @@ def test_duckdb_reads_the_lake_and_a_comparison_finds_what_differs(rig: Rig, lak
     assert rows == rig.rows('SELECT count(*), sum(n), max(v COLLATE "C") FROM t', side="source")[0]
 
 
+@gated
 def test_rows_that_were_there_are_copied_into_the_lake_before_what_changes(rig: Rig, lake: Path) -> None:
     rig = rig.having(start=Start.COPY, epoch_max_changes=50)
     change(rig)
@@ -221,6 +226,7 @@ def test_rows_that_were_there_are_copied_into_the_lake_before_what_changes(rig: 
     assert rig.comparison().equal
 
 
+@gated
 def test_a_column_that_the_source_computes_and_the_lake_has_is_refused(rig: Rig, lake: Path) -> None:
     rig.write("CREATE TABLE c (id integer PRIMARY KEY, a integer, b integer GENERATED ALWAYS AS (a * 2) STORED)")
     rig = rig.having(start=Start.EQUAL)
@@ -237,6 +243,7 @@ def test_a_column_that_the_source_computes_and_the_lake_has_is_refused(rig: Rig,
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("options", ["", "?feed=true"])
 def test_a_pipeline_without_its_positions_applies_nothing_twice(rig: Rig, lake: Path, options: str) -> None:
     rig = replace(rig, target_dsn=f"{rig.target_dsn}{options}")
@@ -255,6 +262,7 @@ def test_a_pipeline_without_its_positions_applies_nothing_twice(rig: Rig, lake: 
     assert rig.comparison().equal
 
 
+@gated
 def test_a_lake_that_is_gone_does_not_begin_anew_where_the_log_lacks_rows_that_it_had(rig: Rig, lake: Path) -> None:
     rig = rig.having(start=Start.EQUAL)
     rig.write("INSERT INTO t VALUES (1, 'there before')")

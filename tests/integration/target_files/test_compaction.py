@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.target_files.test_runs import TABLE, change
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 NOW = timedelta(0)
 DUCKDB = """
@@ -168,6 +168,7 @@ def test_every_format_is_folded_and_compared(rig: Rig, format_: str) -> None:
     assert rig.comparison().equal, rig.comparison()
 
 
+@gated
 def test_a_column_that_became_text_is_told_apart_where_the_format_says_so(rig: Rig) -> None:
     rig = replace(rig, target_dsn=f"{rig.target_dsn}?format=csv")
     rig.prepare()
@@ -193,6 +194,7 @@ def test_the_command_folds_and_removes(rig: Rig) -> None:
     assert '"made": false' in CliRunner().invoke(app, [*asked, "--json"]).output
 
 
+@gated
 def test_a_renamed_table_whose_name_a_new_one_took_keeps_its_rows(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.write("CREATE TABLE events (id integer PRIMARY KEY, v text)")

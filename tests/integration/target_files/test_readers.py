@@ -14,6 +14,7 @@ from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.integration.target_files.feeds import files_of
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 DUCKDB = """
 SET VARIABLE files = (
@@ -72,6 +73,7 @@ def test_duckdb_finds_the_source_s_rows(rig: Rig, tmp_path: Path, format_: str, 
     ]
 
 
+@gated
 def test_fastavro_finds_every_change(rig: Rig, tmp_path: Path) -> None:
     fed(rig, "avro")
     lake = tmp_path / "lake"

@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.config import (
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from tests.integration.target_files.feeds import feed, files_of, replayed
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
+from tests.support.variants import gated
 
 TABLE = "CREATE TABLE t (id integer PRIMARY KEY, v text, n numeric(10, 2), at timestamptz)"
 
@@ -74,6 +75,7 @@ def test_a_feed_has_every_change_once(rig: Rig, lake: Path, consistency: Consist
     assert len(updates) == 2 * (100 + 50), "each change of a key, and not the last alone"
 
 
+@gated
 def test_truncates_and_new_definitions_come_in_their_place(rig: Rig, lake: Path) -> None:
     rig = rig.having(ddl=DdlPolicy.SKIP)
     rig.prepare()
@@ -87,6 +89,7 @@ def test_truncates_and_new_definitions_come_in_their_place(rig: Rig, lake: Path)
     assert len({file.relation_id for file in files_of(lake, "public.t")}) == 2
 
 
+@gated
 def test_ddl_that_gives_rows_other_values_stops_a_feed_which_gets_none_of_them(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.prepare()
@@ -102,6 +105,7 @@ def test_ddl_that_gives_rows_other_values_stops_a_feed_which_gets_none_of_them(r
     rig.run()
 
 
+@gated
 @pytest.mark.parametrize(
     "changes",
     [
@@ -128,6 +132,7 @@ def test_a_column_of_which_nothing_tells_what_older_rows_have_stops_a_feed_until
     assert rig.comparison().equal
 
 
+@gated
 def test_a_feed_that_stops_for_a_column_tells_those_of_other_tables_that_the_transaction_changed(rig: Rig) -> None:
     rig.write("CREATE TABLE u (id integer PRIMARY KEY)")
     rig.prepare()
@@ -160,6 +165,7 @@ def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: P
     assert {row["v"] for row in replayed(lake, "public.t").values()} == {"new"}
 
 
+@gated
 def test_a_row_is_found_by_the_key_that_its_table_had_at_each_change(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.SKIP)
     execute(rig.source_dsn, "CREATE TABLE k (id integer PRIMARY KEY, u integer NOT NULL UNIQUE, v text)")
@@ -216,6 +222,7 @@ def test_tables_that_would_have_one_name_or_none_are_refused(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake: Path) -> None:
     execute(rig.source_dsn, "CREATE TABLE odd (id integer PRIMARY KEY, span interval)")
     made = check_pipeline(rig.having(start=Start.COPY, create_tables=True).config, rig.source, rig.target)
@@ -240,6 +247,7 @@ def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake
     assert any("has files of a pipeline already" in finding.what for finding in again.findings)
 
 
+@gated
 def test_rows_that_were_there_come_first_as_reads(rig: Rig, lake: Path) -> None:
     rig = rig.having(start=Start.COPY, channels=3, epoch_max_changes=50)
     change(rig)

@@ -223,6 +223,7 @@ def test_a_keys_text_is_chosen_before_its_first_message(make_rig: Make) -> None:
         other.run()
 
 
+@gated
 def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE).having(start=Start.COPY, epoch_max_changes=50)
     change(rig)

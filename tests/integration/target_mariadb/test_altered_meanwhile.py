@@ -43,6 +43,7 @@ def before_commit(rig: MariaDbRig, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return alter
 
 
+@gated
 @pytest.mark.parametrize(
     ("alters", "says", "undoes"),
     [
@@ -77,6 +78,7 @@ def test_a_table_that_is_altered_while_its_rows_are_staged_takes_none_of_them(
     assert rig.rig.comparison().equal
 
 
+@gated
 def test_a_column_that_takes_null_for_a_time_by_now_takes_none(
     rig: MariaDbRig, before_commit: Callable[[str], None]
 ) -> None:
@@ -132,6 +134,7 @@ def test_bytes_that_are_nearly_as_long_as_a_statement_may_be_arrive(maria: Maria
     assert maria.rig.comparison().equal
 
 
+@gated
 def test_a_server_that_becomes_read_only_is_told_as_such(rig: MariaDbRig) -> None:
     rig.server.run(
         "CREATE OR REPLACE USER plain@'%'; GRANT ALL ON parallel_apply.* TO plain@'%'; GRANT ALL ON test.* TO plain@'%'"

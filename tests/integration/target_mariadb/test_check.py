@@ -54,6 +54,7 @@ REFUSED = {
 }
 
 
+@gated
 def test_each_column_that_would_not_hold_the_sources_values_is_named_before_anything_is_written(
     maria: MariaDbRig,
 ) -> None:
@@ -102,6 +103,7 @@ UNFIT = {
 }
 
 
+@gated
 @pytest.mark.parametrize("case", variants(UNFIT, gated=["a key that only a hash holds, of letters", "another case"]))
 def test_what_would_keep_rows_from_arriving_is_mended_as_check_says(maria: MariaDbRig, case: str) -> None:
     source, target, says = UNFIT[case]
@@ -159,6 +161,7 @@ def test_a_table_that_is_too_wide_for_staging_is_refused(maria: MariaDbRig) -> N
     maria.require_equal("SELECT id, c7 FROM a")
 
 
+@gated
 def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:
     maria.make(SOURCE, TARGET)
     maria.server.run("ALTER TABLE wide DROP COLUMN own", database="test")
@@ -234,6 +237,7 @@ def _errors(maria: MariaDbRig) -> tuple[Finding, ...]:
     return errors(checked.findings)
 
 
+@gated
 def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) -> None:
     maria.make(SOURCE[:1], TARGET[:1])
     rig = maria.rig.having(channels=1, lanes=1)
@@ -250,6 +254,7 @@ def test_a_definition_that_changes_is_followed_by_hand_alone(maria: MariaDbRig) 
     maria.require_equal("SELECT id, v, late FROM good")
 
 
+@gated
 @pytest.mark.parametrize(
     ("change", "at_target", "columns"),
     [
@@ -273,6 +278,7 @@ def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_tabl
     maria.require_equal(f"SELECT {columns} FROM good")
 
 
+@gated
 def test_a_column_that_may_be_another_one_is_not_taken_for_that_of_before(maria: MariaDbRig) -> None:
     maria.make(SOURCE[:1], TARGET[:1])
     rig = maria.rig.having(channels=1, lanes=1)
@@ -290,6 +296,7 @@ def test_a_column_that_may_be_another_one_is_not_taken_for_that_of_before(maria:
     assert maria.read("SELECT id FROM good") == []
 
 
+@gated
 @pytest.mark.parametrize(
     ("change", "command", "column"),
     [
@@ -315,6 +322,7 @@ def test_a_hint_has_the_commands_for_a_definition_that_changed(
     maria.require_equal(f"SELECT id, {column} FROM good")
 
 
+@gated
 def test_a_column_that_the_target_has_already_is_to_hold_what_older_rows_have_at_the_source(maria: MariaDbRig) -> None:
     maria.make(SOURCE[:1], [*TARGET[:1], "ALTER TABLE good ADD late int DEFAULT 7"])
     rig = maria.rig.having(channels=1, lanes=1)
@@ -328,6 +336,7 @@ def test_a_column_that_the_target_has_already_is_to_hold_what_older_rows_have_at
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize(
     ("changes", "command"),
     [

@@ -21,6 +21,7 @@ def vouched(maria: MariaDbRig) -> MariaDbRig:
     return replace(maria, rig=replace(maria.rig, target_dsn=url))
 
 
+@gated
 def test_one_that_nobody_vouches_for_is_refused_with_both_expressions_and_what_leads_on(maria: MariaDbRig) -> None:
     maria.make([TABLE.format("a * 2")], [TABLE.format("a * 3")])
     with pytest.raises(FatalError, match=r"column n is computed by both sides.*`a` \* 3.*a \* 2") as refused:

@@ -37,6 +37,7 @@ def at_target(maria: MariaDbRig, told: str) -> None:
     maria.server.run(command[0].removesuffix("."), database=maria.database)
 
 
+@gated
 def test_tables_that_exchanged_their_names_get_no_row_before_the_target_s_have(renamed: MariaDbRig) -> None:
     renamed.rig.write("INSERT INTO a VALUES (3, 'a')")
     renamed.rig.transaction(*EXCHANGE)
@@ -91,6 +92,7 @@ def test_a_table_that_was_renamed_too_far_gets_its_names_in_turn(renamed: MariaD
     assert renamed.rig.comparison().equal
 
 
+@gated
 def test_a_refusal_tells_what_else_the_transaction_changed_which_a_run_that_skips_it_takes_as_done(
     renamed: MariaDbRig,
 ) -> None:

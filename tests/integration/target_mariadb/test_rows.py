@@ -18,6 +18,7 @@ KEYED_THERE = ["CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE, v longtext)"]
 REFERENCE = "FOREIGN KEY (t) REFERENCES t (id)"
 
 
+@gated
 def test_insertions_updates_deletions_and_key_changes_arrive(maria: MariaDbRig) -> None:
     maria.make(KEYED, KEYED_THERE)
     maria.rig.prepare()
@@ -35,6 +36,7 @@ def test_insertions_updates_deletions_and_key_changes_arrive(maria: MariaDbRig) 
     maria.require_equal("SELECT id, u, v FROM t")
 
 
+@gated
 @pytest.mark.parametrize("consistency", [Consistency.CHANNEL, pytest.param(Consistency.EPOCH, marks=GATED)])
 def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDbRig, consistency: Consistency) -> None:
     rig = maria.rig.having(consistency=consistency)
@@ -130,6 +132,7 @@ def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
     maria.require_equal("SELECT id, md5(big), u, n FROM t")
 
 
+@gated
 def test_keys_that_change_by_the_blanks_that_end_them_get_the_source_s_text(maria: MariaDbRig) -> None:
     maria.make(
         [
@@ -152,6 +155,7 @@ def test_keys_that_change_by_the_blanks_that_end_them_get_the_source_s_text(mari
         maria.require_equal(there, at_source=here)
 
 
+@gated
 def test_a_key_of_timestamps_stays_where_the_server_changes_those_without_a_default(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE t (at timestamptz PRIMARY KEY, u integer UNIQUE)"],
@@ -220,6 +224,7 @@ def test_rows_lie_in_databases_named_as_the_sources_schemas(maria: MariaDbRig) -
     )
 
 
+@gated
 def test_a_comparison_tells_equal_tables_from_others(maria: MariaDbRig) -> None:
     columns = "b boolean, n numeric(10,3), f real, d double precision, at timestamptz, t timestamp, u uuid, x bytea"
     maria.make([f"CREATE TABLE t (id bigint PRIMARY KEY, {columns}, j jsonb, o time)"], [])
@@ -241,6 +246,7 @@ def test_a_comparison_tells_equal_tables_from_others(maria: MariaDbRig) -> None:
     }
 
 
+@gated
 @pytest.mark.parametrize("lost", ["DROP DATABASE parallel_apply", "DELETE FROM parallel_apply.position"])
 def test_a_pipeline_without_its_positions_applies_nothing_twice(maria: MariaDbRig, lost: str) -> None:
     source = ["CREATE TABLE bag (v text)", "ALTER TABLE bag REPLICA IDENTITY FULL"]

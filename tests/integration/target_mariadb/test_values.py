@@ -56,6 +56,7 @@ def test_values_of_every_type_arrive_in_tables_as_check_proposes_them(maria: Mar
             assert _value(shown, name) == _value(text, name), (name, text)
 
 
+@gated
 def test_a_value_that_the_target_lacks_is_refused_by_table_column_and_key(maria: MariaDbRig) -> None:
     columns = {f"c{number}": name for number, name in enumerate(REFUSED)}
     defined = ", ".join(f"{column} {name}" for column, name in columns.items())
@@ -70,6 +71,7 @@ def test_a_value_that_the_target_lacks_is_refused_by_table_column_and_key(maria:
     assert maria.read("SELECT id FROM v") == []
 
 
+@gated
 @pytest.mark.parametrize("channels", [1, pytest.param(4, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "column",
