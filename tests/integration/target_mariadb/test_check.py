@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -221,6 +222,24 @@ def test_a_server_that_would_lose_commits_or_parts_of_them_is_refused(
             maria.rig.prepare()
     finally:
         maria.server.run(f"SET GLOBAL {setting} = {given}")
+
+
+def test_a_user_without_a_right_is_told_how_it_gets_it(maria: MariaDbRig) -> None:
+    """A server of an older release shows it no trigger."""
+    maria.make(SOURCE[:1], TARGET[:1])
+    maria.server.run("CREATE OR REPLACE USER plain@'%'; GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO plain@'%'")
+    rig = replace(maria.rig, target_dsn=maria.rig.target_dsn.replace("root@", "plain@"))
+    found = check_pipeline(rig.config, rig.source, rig.target).findings
+    wanted = {"may not see triggers", "may not make it"}
+    assert all(any(word in finding.what for finding in found) for word in wanted)
+    maria.server.run(";".join(command for finding in found for command in finding.fix))
+    rig.prepare()
+    rig.write("INSERT INTO good VALUES (1, 'a')")
+    rig.run()
+    maria.require_equal("SELECT id, v FROM good")
+    maria.server.run("CREATE TRIGGER acts BEFORE INSERT ON good FOR EACH ROW SET NEW.v = 'x'", database="test")
+    with pytest.raises(TargetError, match="trigger acts acts on rows"):
+        rig.prepare()
 
 
 def test_what_a_pipeline_has_at_the_target_goes_with_it(maria: MariaDbRig) -> None:

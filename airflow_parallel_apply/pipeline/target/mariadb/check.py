@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Sid
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
+from airflow_parallel_apply.pipeline.target.mariadb.rights import account
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
 
@@ -23,7 +24,6 @@ _NAMES: Final = (
     "binlog_format",
     "local_infile",
     "read_only",
-    "lower_case_table_names",
     "enforce_storage_engine",
 )
 _OLDEST: Final = {"MariaDB": (10, 6), "MySQL": (8, 0)}
@@ -36,7 +36,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
     """See `Target.findings`. Errors: the pipeline's."""
     with session.errors("check"):
         settings = _settings(session)
-        findings = [*_server_findings(settings), *_place_findings(session, expected, settings)]
+        findings = [*_server_findings(settings), *_place_findings(session, expected)]
         for relation in expected.tables:
             findings += misfits(session, relation)
         if not errors(findings):
@@ -92,14 +92,12 @@ def _server_findings(settings: dict[str, str]) -> Iterator[Finding]:
             )
 
 
-def _place_findings(session: Session, expected: Expectation, settings: dict[str, str]) -> Iterator[Finding]:
+def _place_findings(session: Session, expected: Expectation) -> Iterator[Finding]:
     """Find tables of the source that would be one here, and what the role may not do."""
     places: dict[tuple[str, str], str] = {}
     for relation in expected.tables:
         database, table = session.address.place(relation)
-        folded = settings["lower_case_table_names"] != "0"
-        place = (database.lower(), table.lower()) if folded else (database, table)
-        other = places.setdefault(place, relation.name)
+        other = places.setdefault(session.folded((database, table)), relation.name)
         if other != relation.name:
             found = _finding(
                 relation.name,
@@ -108,11 +106,9 @@ def _place_findings(session: Session, expected: Expectation, settings: dict[str,
             )
             yield replace(found, is_table=True)
     if session.row("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s", [DATABASE]) is None:
-        user = session.row("SELECT CURRENT_USER()")
-        name = str(user[0]) if user is not None else ""
+        name = account(session)
         rights = session.rows(
-            "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'CREATE' AND GRANTEE = %s",
-            ["'" + name.replace("@", "'@'") + "'"],
+            "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'CREATE' AND GRANTEE = %s", [name]
         )
         if not rights:
             yield _finding(

@@ -12,6 +12,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
+from airflow_parallel_apply.pipeline.target.mariadb.rights import account, sees_triggers, trigger_grant
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable
 
@@ -79,4 +80,10 @@ def _trigger_findings(session: Session, table: TargetTable) -> Iterator[Finding]
             f"trigger {trigger} acts on rows of {table.relation.name} that are applied at the target",
             f"DROP TRIGGER {shown(table.database, trigger)}",
             note="The source's own trigger has acted already.",
+        )
+    if not triggers and not sees_triggers(session, table.database, table.name):
+        yield _finding(
+            table.database,
+            f"{account(session)} may not see triggers of tables in {table.database}, which would act on applied rows",
+            trigger_grant(session, table.database),
         )

@@ -53,6 +53,7 @@ class Session:
         self._connection: Any = None
         self._is_in_transaction = False
         self._packet_bytes = 0
+        self._folds_names = 0
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> Any:
         """Run a statement in which `%s` are values; the cursor. Errors: the driver's own."""
@@ -69,6 +70,12 @@ class Session:
     def row(self, statement: str, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
         """The first row of a query. Errors: the driver's own."""
         return next(iter(self.rows(statement, values)), None)
+
+    def folded(self, place: tuple[str, str]) -> tuple[str, str]:
+        """A database's and a table's name as the server compares them. Errors: the driver's own."""
+        if self._connection is None:
+            self._connect()
+        return (place[0].lower(), place[1].lower()) if self._folds_names else place
 
     def streaming(self, statement: str) -> Any:
         """A cursor over a query's rows, which the server sends as they are taken. Errors: the driver's own."""
@@ -206,8 +213,8 @@ class Session:
             for setting in _SETTINGS:
                 connection.cursor().execute(setting)
             asking = connection.cursor()
-            asking.execute("SELECT CAST(@@max_allowed_packet AS CHAR)")
-            (self._packet_bytes,) = map(int, asking.fetchone())
+            asking.execute("SELECT CAST(@@max_allowed_packet AS CHAR), CAST(@@lower_case_table_names AS CHAR)")
+            self._packet_bytes, self._folds_names = map(int, asking.fetchone())
         except BaseException:
             connection.close()
             raise

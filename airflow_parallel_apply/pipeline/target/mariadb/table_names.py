@@ -40,13 +40,16 @@ def renaming_left(session: Session, older: Relation, newer: Relation) -> Renamin
     if newer.renaming is None or newer.name == older.name:
         return None
     place = session.address.place_of
-    pairs = [(place(*before), place(*after)) for before, after in newer.renaming.pairs]
+    both = ((session.folded(place(*before)), session.folded(place(*after))) for before, after in newer.renaming.pairs)
+    pairs = [(before, after) for before, after in both if before != after]
+    if not pairs:
+        return None
     old, new = {before for before, _ in pairs}, {after for _, after in pairs}
     there = _existing(session, old | new)
     left, taken = old - new, new - old
     if left and taken <= there and not left & there:
         return None
-    own = session.address.place(newer)
+    own = session.folded(session.address.place(newer))
     if not left and own not in there and new - {own} <= there:
         # It was archived under the other name, and what has its name now is not there yet.
         return None
@@ -68,26 +71,30 @@ def require_own_name(session: Session, relation: Relation, definitions: Sequence
     own = [one for one in definitions if one.oid is not None and one.oid == relation.oid]
     if all(one.name == relation.name for one in own):
         return
-    place = session.address.place
-    there = _existing(session, {place(one) for one in definitions})
-    last = {one.oid: one for one in definitions}
-    bearers: dict[str, set[int | None]] = {}
+    places = {one.name: session.folded(session.address.place(one)) for one in definitions}
+    there = _existing(session, set(places.values()))
+    last = {one.oid: places[one.name] for one in definitions}
+    bearers: dict[Place, set[int | None]] = {}
     for one in definitions:
-        bearers.setdefault(one.name, set()).add(one.oid)
+        bearers.setdefault(places[one.name], set()).add(one.oid)
 
     def has_left(oid: int | None) -> bool:
         """True if a table has its last name at the target, which no other one can have."""
-        return len(bearers[last[oid].name]) == 1 and place(last[oid]) in there
+        return len(bearers[last[oid]]) == 1 and last[oid] in there
 
-    is_there = place(relation) in there
+    place = places[relation.name]
+    is_there = place in there
     for one in reversed(own):
+        found = places[one.name]
         is_later = one.relation_id > relation.relation_id
-        if one.name == relation.name or place(one) not in there or not (is_later or not is_there):
+        if found == place or found not in there or not (is_later or not is_there):
             continue
         others = {
             other.oid
             for other in definitions
-            if other.name == one.name and other.oid != one.oid and (not is_there or other.relation_id < one.relation_id)
+            if places[other.name] == found
+            and other.oid != one.oid
+            and (not is_there or other.relation_id < one.relation_id)
         }
         if all(has_left(oid) for oid in others):
             raise _misnamed(session, relation, one, is_in_the_way=is_there)
@@ -132,4 +139,4 @@ def _existing(session: Session, places: Iterable[Place]) -> set[Place]:
         f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({marks})",
         [name for place in wanted for name in place],
     )
-    return {(str(database), str(table)) for database, table in rows}
+    return {session.folded((str(database), str(table))) for database, table in rows}
