@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
-from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
+from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset, FilesLost
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, FileManifest
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.formats import Format
@@ -121,9 +121,16 @@ class FilesAttempt:
             files=tuple(self._files),
             state={_EXPORT_IDS: [*self._export_ids(), stretch.export_id]} if stretch.export_id else {},
         )
-        if not self._dataset.commit(manifest):
+        writer, self._writer = self._writer, None
+        try:
+            is_committed = self._dataset.commit(manifest)
+        except FilesLost:
+            self._writer = writer
+            raise
+        # Whatever else it raises, the manifest may be there, and name the files.
+        if not is_committed:
+            self._writer = writer
             return None
-        self._writer = None
         return ExportReport(
             first_seqno=stretch.first_seqno,
             last_seqno=stretch.last_seqno,
@@ -152,7 +159,7 @@ class FilesAttempt:
         return [] if self._newest is None else list(self._newest.state.get(_EXPORT_IDS, ()))
 
     def discard(self) -> None:
-        """Remove what was written and not committed; no worker is left."""
+        """Remove what was written, unless it may be committed; no worker is left."""
         if self._writer is not None:
             self._writer.discard()
 

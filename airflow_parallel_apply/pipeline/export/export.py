@@ -35,8 +35,8 @@ def export_changes(
 
     `place`: a directory, or a URL. Columns with values that their types cannot hold keep the source's text from then
     on, and are named. Errors: `EncodeError`, also for a place that has another log's changes, or another format;
-    `LogError` for what was purged; `Unavailable`, also when cancelled. Whatever it raises, nothing of this call is
-    committed.
+    `LogError` for what was purged; `Unavailable`, also when cancelled. Whatever it raises, all of this call is
+    committed, or nothing: the next one goes on from what the place has.
     """
     opened = open_place(place, options, cancelled)
     state = log.state()

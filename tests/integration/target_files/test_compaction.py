@@ -129,11 +129,23 @@ def test_snapshots_and_the_feed_behind_them_are_the_source_s_rows(
     assert rig.comparison().equal
 
 
-def test_a_snapshot_ends_at_a_transaction_and_refuses_what_it_cannot_read(rig: Rig, tmp_path: Path) -> None:
+def test_a_snapshot_ends_at_a_transaction_and_refuses_what_it_cannot_read(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = replace(rig, target_dsn=f"{rig.target_dsn}?format=csv")
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'", "DELETE FROM t")
     rig.run()
+    publish = FilePlace.publish
+
+    def unanswered(*given: Any) -> None:
+        publish(*given)
+        raise Unavailable("the answer is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FilePlace, "publish", unanswered)
+        with pytest.raises(Unavailable, match="the answer is lost"):
+            compacted(rig, until_seqno=1)
     assert compacted(rig, until_seqno=1).rows["public.t"] == 1
     assert rig.comparison().equal
     with pytest.raises(Unavailable, match="cancelled"):

@@ -121,11 +121,12 @@ def _fold(
                 )
                 writer.write(typing, lineage.newest.relation_id, table.rows())
                 written.append(schema_of(typing, lineage.newest.relation_id))
-        committed = dataset.commit(_manifest(address, contents, until, written, writer.files))
+        manifest = _manifest(address, contents, until, written, writer.files)
     except BaseException:
         writer.discard()
         raise
-    if not committed:
+    # An error does not tell that there is no manifest: a later compaction sweeps files that none names.
+    if not dataset.commit(manifest):
         writer.discard()
         return None
     return replaced

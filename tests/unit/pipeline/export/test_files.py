@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.encode.files import dataset as dataset_module
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.formats import Format
@@ -151,6 +152,29 @@ def test_a_kill_around_the_manifest_commits_all_or_nothing(
     Dataset(FilePlace(place)).sweep(grace=timedelta(0))
     assert changes(place) == CHANGES
     assert len(data_files(place)) == sum(len(one.files) for one in Dataset(FilePlace(place)).manifests())
+
+
+@pytest.mark.parametrize("raises_in", ["publish", "merge"])
+def test_an_export_that_fails_behind_its_manifest_has_committed_all(
+    log_url: str, place: str, monkeypatch: pytest.MonkeyPatch, raises_in: str
+) -> None:
+    """An answer is lost, or a task is timed out."""
+    for until in range(4):
+        export(log_url, place, until_seqno=until)
+    owner: Any = FilePlace if raises_in == "publish" else Dataset
+    done = getattr(owner, raises_in)
+
+    def fail(*given: Any) -> None:
+        done(*given)
+        raise Unavailable("the answer is lost")
+
+    monkeypatch.setattr(owner, raises_in, fail)
+    monkeypatch.setattr(dataset_module, "FAN_OUT", 5)
+    with pytest.raises(Unavailable, match="the answer is lost"):
+        export(log_url, place)
+    monkeypatch.undo()
+    assert export(log_url, place).rows == 0
+    assert changes(place) == CHANGES
 
 
 def test_a_late_export_finds_another_one_in_its_place_and_adds_nothing(log_url: str, place: str) -> None:
