@@ -15,19 +15,22 @@ from airflow.sdk import DagRunState, Variable
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.hooks.lookup import is_absent
+from airflow_parallel_apply.pipeline.errors import Unavailable
 
 DEPLOYMENT_VARIABLE: Final = "parallel_apply_deployment"
 """Airflow variable with a deployment's name, where its base URL is none that others could not have, too."""
 
 _LOCAL_HOSTS: Final = frozenset({None, "localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104  # compared only
 
+_UNREADABLE: Final = f"the Airflow variable {DEPLOYMENT_VARIABLE}, which names this deployment, cannot be read or set"
+
 _GOES_ON: Final = (DagRunState.QUEUED.value, DagRunState.RUNNING.value)
 
 
 def owner_of(run: str) -> str:
     """The owner that a run (`dag_id/run_id`) is: the same for all its tasks, their retries and clears, and no other
-    deployment's. Errors: `ConfigurationError` where the deployment can neither be told nor given a name.
+    deployment's. Errors: `Unavailable` where the deployment can neither be told nor given a name.
     """
     return f"{_deployment()}/{run}"
 
@@ -52,8 +55,12 @@ def _deployment() -> str:
 
 
 def _name() -> str:
+    from airflow.sdk.execution_time.comms import GetVariable
+
     try:
         found = Variable.get(DEPLOYMENT_VARIABLE, default=None)
+        if found is None and not is_absent(GetVariable(key=DEPLOYMENT_VARIABLE)):
+            raise Unavailable(_UNREADABLE, hint="Airflow's API server does not tell it now. It is tried again.")
         if not found:
             Variable.set(
                 DEPLOYMENT_VARIABLE, uuid4().hex, description="Names this deployment as owner of pipelines. Keep it."
@@ -61,8 +68,8 @@ def _name() -> str:
             # Of several tasks that set it at once the last one counts.
             found = Variable.get(DEPLOYMENT_VARIABLE)
     except AirflowRuntimeError as error:
-        raise ConfigurationError(
-            f"the Airflow variable {DEPLOYMENT_VARIABLE}, which names this deployment, cannot be read or set: {error}",
+        raise Unavailable(
+            f"{_UNREADABLE}: {error}",
             hint="Set it to a name of this deployment's own, or give the deployment a base_url (section [api]).",
         ) from error
     return str(found)

@@ -1,8 +1,8 @@
 """Airflow connections, resolved by type: databases to an `Endpoint`, Spark to a Connect URL, a cluster's master, or the
 embedded server, queues to a `QueueEndpoint`.
 
-Errors: `ConfigurationError`, which names the parameter, the connection, its type and what is needed. Nothing here
-opens a connection, so a mistyped one is refused before anything starts.
+Errors: `ConfigurationError`, which names the parameter, the connection, its type and what is needed; `Unavailable`
+while Airflow's API server fails. Nothing here opens a connection, so a mistyped one is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Final, NoReturn, cast
+from typing import Final
 from urllib.parse import quote
 
-from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+from airflow.sdk import Connection
 
 from airflow_parallel_apply.hooks import target_connections
+from airflow_parallel_apply.hooks.lookup import stored_connection
 from airflow_parallel_apply.hooks.service_url import QUEUE_SERVICE, ROUTER_SERVICE, service_url
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, RouterEndpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
@@ -81,12 +81,12 @@ def database(conn_id: str, *, parameter: str) -> Endpoint:
 
     Blocks: a trigger calls it in a thread (`asyncio.to_thread`), which works in the triggerer and under `dag.test()`.
     """
-    return database_of(_connection(conn_id, parameter), parameter=parameter)
+    return database_of(stored_connection(conn_id, parameter), parameter=parameter)
 
 
 def target(conn_id: str, ledger_conn_id: str, *, parameter: str = "target_conn_id") -> Endpoint:
     """The database to apply to, with its ledger where one is named. Blocks, as `database` does."""
-    connection = _connection(conn_id, parameter)
+    connection = stored_connection(conn_id, parameter)
     found = database_of(connection, parameter=parameter)
     if ledger_conn_id:
         return replace(found, ledger=database(ledger_conn_id, parameter="ledger_conn_id"))
@@ -102,12 +102,12 @@ def spark(conn_id: str) -> SparkEndpoint:
     """The Spark behind `spark_conn_id`; empty: the embedded one."""
     if not conn_id:
         return EMBEDDED_SPARK
-    return spark_of(_connection(conn_id, "spark_conn_id"))
+    return spark_of(stored_connection(conn_id, "spark_conn_id"))
 
 
 def queue(conn_id: str, *, parameter: str) -> QueueEndpoint:
     """The queue behind a connection. Blocks, as `database` does."""
-    return queue_of(_connection(conn_id, parameter), parameter=parameter)
+    return queue_of(stored_connection(conn_id, parameter), parameter=parameter)
 
 
 def pipeline_queue(conn_id: str) -> QueueEndpoint | None:
@@ -117,7 +117,7 @@ def pipeline_queue(conn_id: str) -> QueueEndpoint | None:
 
 def pipeline_router(conn_id: str, *, parameter: str = "router_conn_id") -> RouterEndpoint | None:
     """The router behind a connection; empty: the embedded one of the host. Blocks, as `database` does."""
-    return router_of(_connection(conn_id, parameter), parameter=parameter) if conn_id else None
+    return router_of(stored_connection(conn_id, parameter), parameter=parameter) if conn_id else None
 
 
 def database_of(connection: Connection, *, parameter: str) -> Endpoint:
@@ -272,37 +272,6 @@ def _spark_settings(connection: Connection, conf: object) -> Mapping[str, object
             hint='It looks like {"conf": {"spark.executor.memory": "2g"}}, without master and deploy mode.',
         )
     return conf
-
-
-def _connection(conn_id: str, parameter: str) -> Connection:
-    if not conn_id:
-        raise ConfigurationError(f"{parameter} is empty", hint=f"Name a connection of type {POSTGRES}.")
-    try:
-        return BaseHook.get_connection(conn_id)
-    except (AirflowNotFoundException, AirflowRuntimeError) as error:
-        return _stored(conn_id) or _missing(conn_id, parameter, error)
-
-
-def _stored(conn_id: str) -> Connection | None:
-    """Read a connection from Airflow's database, for commands in a shell: outside of its processes the SDK looks at the
-    environment only. In a task this asks the API once more.
-    """
-    try:
-        from airflow.models.connection import Connection as StoredConnection
-    except ImportError:
-        # A worker without Airflow's core, where the SDK has asked the API.
-        return None
-    try:
-        return cast("Connection", StoredConnection.get_connection_from_secrets(conn_id))
-    except (AirflowNotFoundException, AirflowRuntimeError):
-        return None
-
-
-def _missing(conn_id: str, parameter: str, error: Exception) -> NoReturn:
-    raise ConfigurationError(
-        f"{parameter}: connection {conn_id!r} cannot be read: {str(error).splitlines()[0]}",
-        hint=f"Create it (Admin, Connections), or set AIRFLOW_CONN_{conn_id.upper()} to a URI or to whole JSON.",
-    ) from error
 
 
 def _extras(connection: Connection, parameter: str) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks.queue import MEASURES, QueueCounts, QueueHook
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class _QueueSensor(BaseSensorOperator):
             raise AirflowFailException("queues and prefix are both empty: name what to wait for")
         try:
             counts = QueueHook(self.queue_conn_id).counts(queues, prefix)
-        except (ParallelApplyError, QueueMisconfigured) as error:
+        except (FatalError, QueueMisconfigured) as error:
             raise AirflowFailException(str(error)) from None
-        except QueueError as error:
+        except (ParallelApplyError, QueueError) as error:
             self.log.warning("the queue cannot be asked now: %s", error)
             return None
         return counts if self._is_met(counts) else None

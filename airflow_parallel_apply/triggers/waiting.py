@@ -39,7 +39,7 @@ async def wait_for(look: Callable[[], Found | None], *, deadline: datetime, poll
 def is_final(error: ParallelApplyError) -> bool:
     """True if the wait should end with this error.
 
-    Configuration and connections were good when the task deferred. Airflow reports a connection as missing while its
-    API server fails, so those errors are waited out too, up to the deadline.
+    Configuration and connections were good when the task deferred, and may be good where tasks run, so those errors
+    are waited out too, up to the deadline.
     """
     return isinstance(error, FatalError) and not isinstance(error, ConfigurationError)

@@ -8,14 +8,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 from psycopg.conninfo import conninfo_to_dict
 
 from airflow_parallel_apply.hooks import connections
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.target.open import TARGETS
 from airflow_parallel_apply.queue.client import queue_address
 from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
 from tests.support.installed import installed
+
+TASKS_COMMS = "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS"
+
+
+class Answering:
+    """A supervisor whose API server gives one error to all that is asked."""
+
+    def __init__(self, error: ErrorType) -> None:
+        self._error = error
+
+    def send(self, request: object) -> ErrorResponse:
+        del request
+        return ErrorResponse(error=self._error)
 
 
 def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str, object]) -> None:
@@ -88,6 +103,19 @@ def test_a_missing_connection_is_one_line_that_says_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match="AIRFLOW_CONN_NO_SUCH") as raised:
         connections.database("no_such", parameter="source_conn_id")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "refusal"),
+    [(ErrorType.API_SERVER_ERROR, Unavailable), (ErrorType.CONNECTION_NOT_FOUND, ConfigurationError)],
+)
+def test_a_connection_that_the_api_server_does_not_tell_now_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, answer: ErrorType, refusal: type[ParallelApplyError]
+) -> None:
+    """The SDK raises the same for both."""
+    monkeypatch.setattr(TASKS_COMMS, Answering(answer), raising=False)
+    with pytest.raises(refusal, match="source_conn_id: connection 'no_such' cannot be read"):
+        connections.database("no_such", parameter="source_conn_id")
 
 
 def test_a_variable_that_is_cut_off_is_told_what_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

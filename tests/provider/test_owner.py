@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_parallel_apply import owner
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.task import run_identity
 
 URL = "airflow_parallel_apply.owner.conf"
@@ -50,6 +53,28 @@ def test_deployments_without_a_url_of_their_own_are_different_owners_and_stay_wh
     assert owner_at(another) != first
     assert owner_at(one) == first
     assert first.endswith("/dag/run")
+
+
+@pytest.mark.parametrize("how", ["answers", "raises"])
+def test_a_deployment_whose_api_server_does_not_tell_its_name_now_is_not_given_another_one(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK says that there is none."""
+    error = ErrorResponse(error=ErrorType.API_SERVER_ERROR)
+
+    class Failing:
+        def send(self, request: object) -> ErrorResponse:
+            if how == "raises":
+                raise AirflowRuntimeError(error)
+            return error
+
+    nothing = Variables()
+    monkeypatch.setattr(owner, "conf", Conf(None))
+    monkeypatch.setattr(owner, "Variable", nothing)
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Failing(), raising=False)
+    with pytest.raises(Unavailable, match="names this deployment, cannot be read"):
+        owner.owner_of("dag/run")
+    assert nothing.kept == {}
 
 
 def test_a_deployment_with_a_url_of_its_own_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
