@@ -85,6 +85,25 @@ def test_a_truncate_lies_between_what_comes_before_it_and_behind_it(rig: LakeRig
     assert rig.seqnos() == [2, 2]
 
 
+@pytest.mark.parametrize("is_maintained", [False, True], ids=["truncated twice", "emptied, and maintained"])
+def test_a_truncate_that_finds_no_row_is_there_as_any_other_change(rig: LakeRig, is_maintained: bool) -> None:
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    rig.apply(-1, 1, [], channel=1)
+
+    def truncate(after: int, times: int) -> None:
+        target = rig.open()
+        target.take(None, generation=1, token="all")
+        target.commit(rig.unit(after, after + 1, claim="all", channel=None), [Truncate(relation_ids=(1,))] * times)
+
+    truncate(1, 1 if is_maintained else 2)
+    if is_maintained:
+        rig.table(A).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    truncate(2, 1)
+    rig.apply(3, 4, [insert(4, "3", "c", "z")])
+    assert rig.rows(A) == [("3", "c", "z")]
+    assert rig.seqnos() == [4, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

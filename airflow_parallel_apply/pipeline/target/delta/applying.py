@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.target.delta.replay import replayed
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging
 from airflow_parallel_apply.pipeline.target.delta.state import Decided, Effect, State, TableChange
 from airflow_parallel_apply.pipeline.target.delta.tables import (
+    commit_nothing,
     conditionally,
     from_newest,
     open_table,
@@ -121,7 +122,12 @@ class Applier:
         if done == len(changes):
             return known
         for change, transactions in zip(changes[done:], each[done:], strict=True):
+            before = table.version()
             self._change(table, change, transactions)
+            if table.version() == before:
+                # Where no row changes, as none does where an empty table is truncated, delta-rs makes no commit.
+                with table_errors("commit", table=relation.name):
+                    commit_nothing(table, transactions)
             sync(self._lake, self._uri(relation), table.version())
         application, seqno = next(iter(each[-1].items()))
         return replace(self._known_as(table, relation), application=application, seqno=seqno)

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema, ta
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import (
     Outrun,
+    commit_nothing,
     conditionally,
     open_table,
     read_columns,
@@ -124,9 +125,7 @@ def add_columns(table: DeltaTable, relation: Relation, transactions: Mapping[str
             fields = Schema.from_arrow(added).fields
             table.alter.add_columns(fields, commit_properties=conditionally(transactions))
         else:
-            table.create_write_transaction(
-                [], mode="append", schema=table.schema(), commit_properties=conditionally(transactions)
-            )
+            commit_nothing(table, transactions)
 
 
 def _told(found: Redefinition) -> str:

@@ -113,6 +113,13 @@ def table_errors(op: str, *, table: str | None = None) -> Iterator[None]:
         raise Unavailable(_line(error), op=op, table=table) from error
 
 
+def commit_nothing(table: DeltaTable, transactions: Mapping[str, int]) -> None:
+    """A commit of application transactions alone. Errors: the library's."""
+    table.create_write_transaction(
+        [], mode="append", schema=table.schema(), commit_properties=conditionally(transactions)
+    )
+
+
 def transaction_version(table: DeltaTable, app_id: str) -> int | None:
     """The version that an application last committed to a table."""
     found: int | None = table.transaction_version(app_id)
