@@ -29,6 +29,8 @@ from airflow_parallel_apply.task import interval_of
 _MOST_RUNS: Final = 2000
 """Gone back at most; each costs the API server a request."""
 
+_ALL: Final = "trigger the DAG without a logical date, which applies everything that is committed"
+
 _TO_COME: Final = frozenset({DagRunState.QUEUED, DagRunState.RUNNING})
 
 
@@ -73,7 +75,7 @@ def wait_or_refuse(context: Context, gap: GapAhead) -> None:
 def _refusal(gap: GapAhead, dag_run: Any, interval: Interval, timetable: object, *, ended: Any = None) -> GapAhead:
     again = "; then clear this task with everything downstream."
     if not leaves_no_holes(timetable):
-        gap.hint = f"First trigger the DAG without a logical date, which applies everything that is committed{again}"
+        gap.hint = f"First {_ALL}{again}"
         return gap
     first = interval_before(interval, timetable, holding=gap.since)
     last = interval_before(interval, timetable)
@@ -84,6 +86,8 @@ def _refusal(gap: GapAhead, dag_run: Any, interval: Interval, timetable: object,
     if ended is not None:
         state = getattr(ended.state, "value", ended.state)
         gap.hint += f" (with --reprocess-behavior completed), or clear the run {ended.run_id}, which is {state}"
+        if ended.state == DagRunState.SUCCESS:
+            gap.hint += f" (or, if its tasks leave the pipeline out, {_ALL})"
     gap.hint += again
     return gap
 
