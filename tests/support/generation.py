@@ -115,6 +115,7 @@ class Generation:
                 claimant=claimant,
                 coordinator=self._coordinator(session, claimant),
                 session=session,
+                require_pipeline=lambda: None,
                 log=open_reader(self.config.log_url),
                 stage=LocalStage(self.config.log_url, self.endpoint),
                 renewer=renewer,

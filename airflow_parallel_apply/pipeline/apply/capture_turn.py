@@ -41,7 +41,7 @@ _WAIT: Final = timedelta(seconds=1)
 
 class CaptureTurns:
     """A lane's capture thread. Owns its own capture, session and coordinator (one instance, one thread). `told`: around
-    what the source may refuse, to complete its hint.
+    what the source may refuse, to complete its hint. `require_pipeline`: as a lane's.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class CaptureTurns:
         capture: Callable[[], Capture],
         told: Callable[[], AbstractContextManager[None]],
         session: PipelineSession,
+        require_pipeline: Callable[[], object],
         log: LogReader,
         coordinator: Coordinator,
         renewer: LeaseRenewer,
@@ -65,6 +66,7 @@ class CaptureTurns:
         self._told = told
         self._capture: Capture | None = None
         self._session = session
+        self._require_pipeline = require_pipeline
         self._log = log
         self._coordinator = coordinator
         self._renewer = renewer
@@ -93,6 +95,7 @@ class CaptureTurns:
     def _run(self) -> None:
         try:
             while not self._ended.is_set():
+                retrying(self._require_pipeline, on_retry=self._tell)
                 state = retrying(self._coordinator.state, on_retry=self._tell)
                 if state.phase is not Phase.RUNNING or (state.until_seqno is not None and self._is_done()):
                     return
@@ -162,6 +165,7 @@ class CaptureTurns:
         self._report.captured_rows += step.row_count
         self._report.seconds[CAPTURE_ROLE] = self._report.seconds.get(CAPTURE_ROLE, 0.0) + step.seconds
         captured = self._log.state().last_seqno
+        self._require_pipeline()
         # Not the step's last seqno: another run's capture may have brought more than this run is to apply.
         until = last_seqno_of_run(self._log, self._bounds.until_offset, self._bounds.until_time)
         if until is not None:

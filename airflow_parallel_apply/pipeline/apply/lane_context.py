@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from airflow_parallel_apply.pipeline.apply.lease_renewer import CLAIM, LeaseRenewer
-from airflow_parallel_apply.pipeline.apply.ownership import require_pipeline
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import Cancelled, LaneSignals
@@ -47,6 +46,8 @@ class LaneContext:
     claimant: str
     coordinator: Coordinator
     session: PipelineSession
+    require_pipeline: Callable[[], object]
+    """Raises `OwnershipLost` where the pipeline was removed, or another run owns it."""
     log: LogReader
     stage: Stage
     renewer: LeaseRenewer
@@ -124,10 +125,6 @@ class LaneContext:
         may_prepare = self.target.take_part(unit)
         self.require_pipeline()
         return may_prepare
-
-    def require_pipeline(self) -> None:
-        """Raise `OwnershipLost` where the pipeline was removed, whatever took its name since."""
-        require_pipeline(self.ledger.state(), pipeline=self.config.pipeline, log_id=self.log.identity.log_id)
 
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         """As `PipelineSession.commit`, with the unit's origin; what comes to nothing is counted."""

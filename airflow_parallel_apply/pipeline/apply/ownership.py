@@ -6,10 +6,14 @@ from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 
 
-def require_pipeline(state: PipelineState | None, *, pipeline: str, log_id: str) -> PipelineState:
-    """The state, if it is that of the pipeline that a run was opened for. Errors: `OwnershipLost` where that one was
-    removed. If it was begun anew since, with another log, its generations count from 1 again: a lane of before may bear
-    the number of the present one.
+def require_pipeline(
+    state: PipelineState | None, *, pipeline: str, log_id: str, owner: str, generation: int
+) -> PipelineState:
+    """The state, if it is that of the pipeline that a run was opened for, and no other run owns it. Errors:
+    `OwnershipLost`. `owner`: empty where an earlier release opened the run.
+
+    The generation's number alone does not tell: it comes again if the pipeline was removed and begun anew, with another
+    log, or if the target was set back.
     """
     if state is None or state.log_id != log_id:
         raise OwnershipLost(
@@ -19,6 +23,8 @@ def require_pipeline(state: PipelineState | None, *, pipeline: str, log_id: str)
             pipeline=pipeline,
             hint="Clear the task capture with everything downstream of it.",
         )
+    if owner and state.owner not in (None, owner):
+        raise generation_over(pipeline, generation)
     return state
 
 

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.apply.capture_turn import CAPTURE_ROLE, Cap
 from airflow_parallel_apply.pipeline.apply.lane import Lane
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.lease_renewer import LeaseRenewer
-from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over
 from airflow_parallel_apply.pipeline.apply.report import LaneReport
 from airflow_parallel_apply.pipeline.apply.retry import retrying
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
@@ -31,7 +31,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
-from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session
+from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session, require_opened
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
@@ -90,6 +90,7 @@ def apply(
             capture=lambda: open_capture(source, config),
             told=partial(told_instead_of_recopy, source, target),
             session=sessions[1],
+            require_pipeline=partial(require_opened, sessions[1], opened),
             log=open_reader(config.log_url),
             coordinator=coordinator(sessions[1]),
             renewer=renewer,
@@ -111,6 +112,7 @@ def apply(
             claimant=claimant,
             coordinator=coordinator(sessions[0]),
             session=sessions[0],
+            require_pipeline=partial(require_opened, sessions[0], opened),
             log=log,
             stage=stage,
             renewer=renewer,
@@ -144,7 +146,7 @@ def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, qu
     with ExitStack() as stack:
         sessions = tuple(stack.enter_context(closing(open_session(target, config))) for _ in range(4))
         tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
-        state = require_pipeline(sessions[0].ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
+        state = require_opened(sessions[0], opened)
         if state.generation == opened.generation:
             tasks.require(state)
         routing, config = _as_opened(opened, config, sessions[0])

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
-from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over
 from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint, StoreName
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
-from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session
+from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session, require_opened
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.open import store_status
@@ -50,7 +50,7 @@ def close_run(
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
-        owned = require_pipeline(writing.ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
+        owned = require_opened(writing, opened)
         if owned.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)
         tasks.require(owned)

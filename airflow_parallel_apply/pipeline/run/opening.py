@@ -102,7 +102,8 @@ def open_run(
                 opened = _seed(
                     config, log, writing, tasks, taken.generation, bounds, catch_up=catch_up, session_id=session_id
                 )
-                opened = replace(opened, until_offset=source_connector(source).show_offset(bounds.until_offset))
+                shown = source_connector(source).show_offset(bounds.until_offset)
+                opened = replace(opened, owner=owner, until_offset=shown)
                 if former is not None and is_in_target(former) and tasks.place:
                     with closing(open_pipeline_queue(writing.target, target, None, config.pipeline)) as left:
                         left.sweep(below=taken.generation)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.protocol import protocol_of
+from airflow_parallel_apply.pipeline.run.sessions import require_opened
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.store.choice import chosen_store
 
@@ -81,7 +82,7 @@ def reviver(
     """
 
     def revive(coordinator: Coordinator) -> None:
-        state = require_pipeline(session.ledger.state(), pipeline=config.pipeline, log_id=opened.log_id)
+        state = require_opened(session, opened)
         # `close` releases the lease before it sweeps.
         if state.generation != opened.generation or state.owner is None:
             raise generation_over(config.pipeline, opened.generation)

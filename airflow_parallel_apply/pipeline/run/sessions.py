@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import Final
 from uuid import uuid4
 
+from airflow_parallel_apply.pipeline.apply.ownership import require_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry
+from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 HANDOVER_LEASE: Final = timedelta(minutes=2)
@@ -28,6 +31,17 @@ slots, or for a retry. Behind that it is taken to be stuck, and the next run goe
 def open_session(endpoint: Endpoint, config: PipelineConfig) -> PipelineSession:
     """A session that can apply, since it knows the log."""
     return open_pipeline(endpoint, config.pipeline, log_url=config.log_url)
+
+
+def require_opened(session: PipelineSession, opened: OpenedRun) -> PipelineState:
+    """The pipeline's state, if no other run owns it. Errors: those of `require_pipeline`."""
+    return require_pipeline(
+        session.ledger.state(),
+        pipeline=opened.pipeline,
+        log_id=opened.log_id,
+        owner=opened.owner,
+        generation=opened.generation,
+    )
 
 
 def reader_entry(target: Target, endpoint: Endpoint, pipeline: str) -> LogReaderEntry:

@@ -62,6 +62,8 @@ class OpenedRun:
     """End of the run's interval where that bounds it, ISO 8601."""
     ddl: str = ""
     """The `ddl` that the run was opened with; empty: the release before told none."""
+    owner: str = ""
+    """The lease's owner; empty: the release before told none."""
 
     def to_json(self) -> dict[str, Any]:
         """For XCom."""

@@ -62,6 +62,28 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     assert rig.comparison().equal
 
 
+def test_a_run_whose_generation_s_number_came_again_after_the_target_was_set_back_joins_nobody(rig: Rig) -> None:
+    """Its failed tasks are cleared while another run is at work."""
+    insert(rig, 1, 4)
+    rig.capture("a")
+    first = opened(rig, "a")
+    execute(
+        rig.target_dsn,
+        "UPDATE parallel_apply.pipeline SET generation = generation - 1, owner = NULL",
+        "UPDATE parallel_apply.position SET generation = generation - 1",
+        "DELETE FROM parallel_apply.task",
+    )
+    insert(rig, 5, 8)
+    rig.capture("b")
+    second = opened(rig, "b")
+    assert second.generation == first.generation
+    for step in (lambda: rig.lane(first, 0), lambda: rig.close(first)):
+        with pytest.raises(OwnershipLost, match="is over"):
+            step()
+    assert rig.close(second, rig.apply(second)).stop_seqno == second.until_seqno
+    assert rig.comparison().equal
+
+
 @gated
 def test_while_a_run_is_under_way_nobody_else_plans_for_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bound lies in what is not captured yet: another one's epoch might go on beyond it."""

@@ -314,6 +314,7 @@ class MemoryPipeline:
                 claimant=claimant,
                 coordinator=self._coordinator(session, queue, generation, claimant),
                 session=session,
+                require_pipeline=session.ledger.state,
                 log=self.history.log,
                 stage=MemoryStage(session.target, self.history),
                 renewer=renewer,
