@@ -7,6 +7,7 @@ any more, and whoever changed the table could not reach them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,39 +23,50 @@ from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, co
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step, Truncate
 
 _NULL_LITERAL: Final = "NULL"
+_TEXT: Final = re.compile(r"(?:text|character varying|varchar)(?:\((\d+)\))?")
 _BEGIN_ANEW: Final = "Drop the pipeline, and begin anew with a copy."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """An older definition, and the columns of a newer one in it. `places`: of each its place there; None: it is not
-    there. `fills`: the literals of those that are not there, as far as they are known.
+    there. `fills`: the literals of those that are not there, as far as they are known. `letters`: as many as a text may
+    have to be the same since; None: any number.
     """
 
     relation: Relation
     places: tuple[int | None, ...]
     fills: tuple[str | None, ...]
+    letters: tuple[int | None, ...]
 
     def is_unknown(self, place: int) -> bool:
         """True if nothing tells what its rows have in a column of the newer definition."""
         return self.places[place] is None and self.fills[place] is None
 
 
-def origin_of(older: Relation, newer: Relation) -> Origin:
-    """Values of a column are in an older definition where it is surely the same, and of a type that holds no others."""
+def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()) -> Origin:
+    """Values of a column are in an older definition where it is surely the same, and of a type that holds no others, as
+    is that of each definition `between`.
+    """
     if older.relation_id == newer.relation_id:
         width = len(newer.columns)
-        return Origin(relation=older, places=tuple(range(width)), fills=(None,) * width)
+        return Origin(relation=older, places=tuple(range(width)), fills=(None,) * width, letters=(None,) * width)
     found = compare_definitions(older, newer)
     renamed = {change.new: change.old for change in found.changes if change.new is not None}
     places: list[int | None] = []
     fills: list[str | None] = []
+    letters: list[int | None] = []
     for column in newer.columns:
         before = renamed[column] if column in renamed else _of_name(older, column, found)
-        is_there = before is not None and _holds(column, before)
+        since = [
+            column,
+            *(one for middle in between for one in middle.columns if one.number == column.number is not None),
+        ]
+        is_there = before is not None and all(_holds(one, before) for one in since)
         places.append(older.columns.index(before) if is_there and before is not None else None)
         fills.append(column.fill if before is None and column in renamed else None)
-    return Origin(relation=older, places=tuple(places), fills=tuple(fills))
+        letters.append(None if before is None else _letters(before, since))
+    return Origin(relation=older, places=tuple(places), fills=tuple(fills), letters=tuple(letters))
 
 
 def fill_text(literal: str | None) -> str | None:
@@ -151,8 +163,9 @@ class _Restating:
         newer = own[-1]
         if self._takes_older is not None and self._takes_older(older, newer):
             return None
-        origin = origin_of(older, newer)
+        origin = origin_of(older, newer, own[:-1])
         is_plain = origin.places == tuple(range(len(older.columns))) and older.name == newer.name
+        is_plain = is_plain and not any(origin.letters)
         if is_plain and [one.name for one in older.columns] == [one.name for one in newer.columns]:
             return None
         return _Form(newer=newer, origin=origin, way_on=_BEGIN_ANEW if self._way_on is None else self._way_on(newer))
@@ -178,13 +191,17 @@ class _Form:
             if is_whole and self.origin.is_unknown(place):
                 raise self._untold(seqno, f"what they have in {column.name}", column.name)
         marks = unsent and "".join("0" if at is None else unsent[at] for at in places)
-        left = self._row(old_key) if older.by_image and old_key is not None else old_key
-        return self._row(values), marks, left
+        left = self._row(seqno, old_key) if older.by_image and old_key is not None else old_key
+        return self._row(seqno, values), marks, left
 
-    def _row(self, values: str) -> str:
+    def _row(self, seqno: int, values: str) -> str:
         texts = values_of(values) if self.origin.relation.columns else []
         pairs = zip(self.origin.places, self.origin.fills, strict=True)
-        return line([fill_text(fill) if at is None else texts[at] for at, fill in pairs])
+        found = [fill_text(fill) if at is None else texts[at] for at, fill in pairs]
+        for column, text, most in zip(self.newer.columns, found, self.origin.letters, strict=True):
+            if text is not None and most is not None and len(text) > most:
+                raise self._untold(seqno, f"what they have in {column.name}", column.name)
+        return line(found)
 
     def _untold(self, seqno: int, what: str, column: str | None) -> PlanError:
         return PlanError(
@@ -210,7 +227,7 @@ def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | N
 
 
 def _holds(newer: Column, older: Column) -> bool:
-    """True if what a column held is the same now: its type is, or was made wider."""
+    """True if what a column held is the same now, but for texts that are too long: its type is, or was made wider."""
     if newer.type_name == older.type_name:
         return True
     after, before = newer.value, older.value
@@ -222,7 +239,18 @@ def _holds(newer: Column, older: Column) -> bool:
         case "decimal":
             return after.scale == before.scale and after.precision >= before.precision
         case "text":
-            texts = ("text", "character varying", "varchar")
-            return all(one.type_name.startswith(texts) for one in (newer, older))
+            return all(_TEXT.fullmatch(one.type_name) for one in (newer, older))
         case _:
             return False
+
+
+def _letters(before: Column, since: Sequence[Column]) -> int | None:
+    """The number of letters that texts may have to be the same in each type since; None where none had more before."""
+    had, *takes = (_most_letters(one) for one in (before, *since))
+    most = min((one for one in takes if one is not None), default=None)
+    return most if most is not None and (had is None or had > most) else None
+
+
+def _most_letters(column: Column) -> int | None:
+    found = _TEXT.fullmatch(column.type_name)
+    return int(found[1]) if found is not None and found[1] else None

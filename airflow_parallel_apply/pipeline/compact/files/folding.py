@@ -201,14 +201,19 @@ class Folder:
         starts = np.maximum.accumulate(np.where(first, places, 0))
         coded = marks.dictionary_encode()
         codes = np.asarray(coded.indices.fill_null(-1))
+        dictionary = coded.dictionary.to_pylist()
         found: dict[int, npt.NDArray[np.int64]] = {}
         for place in range(len(self.columns)):
-            lacking = [code for code, mark in enumerate(coded.dictionary.to_pylist()) if mark[place] == "1"]
-            if lacking:
-                source = np.where(np.isin(codes, lacking), -1, places)
+            if any(mark[place] != "0" for mark in dictionary):
+                not_sent = [code for code, mark in enumerate(dictionary) if mark[place] == "1"]
+                source = np.where(np.isin(codes, not_sent), -1, places)
                 upto = np.maximum.accumulate(source)
                 found[place] = np.where(upto >= starts, upto, -1)
-        self._follow_moves(rows, found, codes, coded.dictionary.to_pylist())
+        self._follow_moves(rows, found, codes, dictionary)
+        for place, source in found.items():
+            # A row that has its value from one that does not tell it has none.
+            untold = [code for code, mark in enumerate(dictionary) if mark[place] == "2"]
+            source[(source >= 0) & np.isin(codes[source], untold)] = -1
         return found
 
     def _follow_moves(
@@ -239,7 +244,7 @@ class Folder:
         """Rows with the values that others tell. Errors: `EncodeError` for one that none does."""
         if rows is None:
             marks = found.column("unknown").drop_null().unique().to_pylist()
-            lacking = {place for mark in marks for place, one in enumerate(mark) if one == "1"}
+            lacking = {place for mark in marks for place, one in enumerate(mark) if one != "0"}
             sources = {place: self._own(found, place) for place in lacking}
             rows = found
         for place, source in sources.items():
@@ -261,7 +266,7 @@ class Folder:
     @staticmethod
     def _own(rows: pa.Table, place: int) -> npt.NDArray[np.int64]:
         marks = rows.column("unknown").to_pylist()
-        return np.array([-1 if mark is not None and mark[place] == "1" else row for row, mark in enumerate(marks)])
+        return np.array([-1 if mark is not None and mark[place] != "0" else row for row, mark in enumerate(marks)])
 
 
 def _shown(key: str) -> str:

@@ -54,7 +54,7 @@ def lineages(relations: Iterable[Relation], files: Iterable[DataFile]) -> tuple[
     by_table: dict[int | str, list[Relation]] = {}
     for relation in sorted(relations, key=lambda one: one.relation_id):
         by_table.setdefault(relation.name if relation.oid is None else relation.oid, []).append(relation)
-    by_name: dict[str, list[Relation]] = {}
+    by_name: dict[str, tuple[list[Relation], list[Relation]]] = {}
     replaced = []
     for definitions in sorted(by_table.values(), key=lambda found: found[-1].relation_id):
         versions = [relation for relation in definitions if relation.relation_id in used]
@@ -62,16 +62,19 @@ def lineages(relations: Iterable[Relation], files: Iterable[DataFile]) -> tuple[
             continue
         last = definitions[-1]
         if last.name in by_name:
-            replaced.append(f"{last.name}, as definition {by_name[last.name][-1].relation_id} had it")
-        by_name[last.name] = [*versions[:-1], replace(versions[-1], schema=last.schema, table=last.table)]
-    return [_lineage(versions) for _, versions in sorted(by_name.items())], tuple(replaced)
+            replaced.append(f"{last.name}, as definition {by_name[last.name][0][-1].relation_id} had it")
+        newest = replace(versions[-1], schema=last.schema, table=last.table)
+        by_name[last.name] = [*versions[:-1], newest], definitions
+    return [_lineage(*found) for _, found in sorted(by_name.items())], tuple(replaced)
 
 
-def _lineage(versions: Sequence[Relation]) -> Lineage:
+def _lineage(versions: Sequence[Relation], definitions: Sequence[Relation]) -> Lineage:
+    """`versions`: those definitions that have files."""
     newest = versions[-1]
     stages: list[tuple[Identity, tuple[int, ...], dict[int, Origin]]] = []
     for relation in versions:
-        origin = origin_of(relation, newest)
+        between = [one for one in definitions if relation.relation_id < one.relation_id < newest.relation_id]
+        origin = origin_of(relation, newest, between)
         identity, key = _identity(relation, origin)
         if not stages or stages[-1][:2] != (identity, key):
             stages.append((identity, key, {}))

@@ -108,8 +108,8 @@ class RowReader:
         """Rows of a definition's file. Errors: `EncodeError` for a value that the newest definition cannot hold."""
         origin = self.stage.origins[relation_id]
         values = [self._value(read, origin, place) for place in range(len(self.typing.columns))]
-        operation, seqno, fragno, commit_time, unsent, old_key = read.columns[len(origin.relation.columns) :]
-        return self.rows(values, [operation, seqno, fragno, commit_time], self._unknown(unsent, origin), old_key)
+        operation, seqno, fragno, commit_time, _, old_key = read.columns[len(origin.relation.columns) :]
+        return self.rows(values, [operation, seqno, fragno, commit_time], self._unknown(read, origin), old_key)
 
     def rows(
         self, values: Sequence[pa.Array], change: Sequence[pa.Array], unknown: pa.Array, old_key: pa.Array
@@ -150,18 +150,24 @@ class RowReader:
                 hint="Keep the source's text of it: the option text of the target's address.",
             ) from error
 
-    def _unknown(self, unsent: pa.Array, origin: Origin) -> pa.Array:
-        """Values that were not sent, and those that this definition has no column for."""
+    def _unknown(self, read: pa.RecordBatch, origin: Origin) -> pa.Array:
+        """Marks of values that were not sent (1), and of those that nothing tells (2), since this definition has no
+        column for them, or they are longer than the column takes since.
+        """
         never = [origin.is_unknown(place) for place in range(len(origin.places))]
         names = [None if at is None else origin.relation.columns[at].name for at in origin.places]
 
         def marks(mark: str | None) -> str | None:
             not_sent = json.loads(mark) if mark else []
-            found = [lost or name in not_sent for lost, name in zip(never, names, strict=True)]
-            return "".join("1" if one else "0" for one in found) if any(found) else None
+            found = ["2" if lost else str(int(name in not_sent)) for lost, name in zip(never, names, strict=True)]
+            return "".join(found) if any(one != "0" for one in found) else None
 
-        coded = unsent.dictionary_encode(null_encoding="encode")
-        return pa.array([marks(mark) for mark in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+        coded = read.column(len(origin.relation.columns) + 4).dictionary_encode(null_encoding="encode")
+        found = pa.array([marks(mark) for mark in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+        for place, (at, most) in enumerate(zip(origin.places, origin.letters, strict=True)):
+            if at is not None and most is not None:
+                found = _marked(found, place, len(names), pc.greater(pc.utf8_length(texts(read.column(at))), most))
+        return found
 
     def _keys(self, values: Sequence[pa.Array], operation: pa.Array) -> pa.Array:
         match self.stage.identity:
@@ -195,6 +201,18 @@ class RowReader:
 def hash_of(key: str) -> int:
     """The number by which the rows of a key are spread."""
     return xxhash.xxh3_64_intdigest(key.encode())
+
+
+def _marked(marks: pa.Array, place: int, width: int, are_lost: pa.Array) -> pa.Array:
+    """Marks with those of lost values in one column."""
+    rows = np.flatnonzero(np.asarray(pc.fill_null(are_lost, False)))
+    if not len(rows):
+        return marks
+    found = marks.to_pylist()
+    for row in rows.tolist():
+        mark = found[row] or "0" * width
+        found[row] = f"{mark[:place]}2{mark[place + 1 :]}"
+    return pa.array(found, pa.string())
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:

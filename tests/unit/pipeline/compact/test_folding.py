@@ -262,3 +262,50 @@ def test_wider_columns_keep_their_values_and_others_are_asked_for(tmp_path: Path
     newest = replace(KEYED, relation_id=4, columns=(*KEYED.columns[:2], other, KEYED.columns[3]))
     with pytest.raises(EncodeError, match=r"public\.t\.v holds"):
         folded([(KEYED, OLD), (newest, [(2, 0, Row("U", ("2", "1.5", "9", None)))])], tmp_path)
+
+
+def retyped(relation_id: int, type_name: str, value: str) -> Relation:
+    """The table with `v` of another type."""
+    other = Column(name="v", type_name=type_name, number=3, value=ValueType.parse(value))
+    return replace(KEYED, relation_id=relation_id, columns=(*KEYED.columns[:2], other, KEYED.columns[3]))
+
+
+def test_a_text_is_asked_for_where_it_is_longer_than_a_later_type(tmp_path: Path) -> None:
+    """The source has cut it, as a cast does with blanks, or otherwise."""
+    short = retyped(4, "character varying(3)", "text")
+    rows = [
+        (0, 0, Row("I", values((1, 1.5), "abc", None))),
+        (1, 0, Row("I", values((2, 1.5), "x", None))),
+        (2, 0, Row("U", values((2, 1.5), "abc ", None))),
+    ]
+    again = [(3, 0, Row("U", values((2, 1.5), "abc", None)))]
+    for files in ([(short, again)], [(short, again), (retyped(5, "text", "text"), [(4, 0, again[0][2])])]):
+        found = folded([(KEYED, rows), *files], tmp_path)
+        assert sorted(found) == [(1, 1.5, "abc", None), (2, 1.5, "abc", None)]
+    other = [(3, 0, Row("I", values((3, 1.5), "y", None)))]
+    for files in ([(short, other)], [(short, []), (retyped(5, "text", "text"), other)]):
+        with pytest.raises(EncodeError, match=r"public\.t\.v holds in \(2, 1\.5\)"):
+            folded([(KEYED, rows), *files], tmp_path)
+
+
+def test_a_value_of_another_type_is_not_taken_from_the_row_before_it(tmp_path: Path) -> None:
+    number, text = retyped(3, "integer", "integer 32"), retyped(4, "text", "text")
+    files = [
+        (number, [(0, 0, Row("I", values((1, 1.5), "5", None)))]),
+        (text, [(1, 0, Row("U", values((1, 1.5), "7", None)))]),
+    ]
+    back = retyped(5, "integer", "integer 32")
+    with pytest.raises(EncodeError, match=r"public\.t\.v holds in \(1, 1\.5\)"):
+        folded([*files, (back, [(2, 0, Row("I", values((2, 1.5), "8", None)))])], tmp_path)
+    with pytest.raises(EncodeError, match=r"public\.t\.v holds in \(1, 1\.5\)"):
+        folded([*files, (back, [(2, 0, Row("U", values((1, 1.5), None, r"\x01"), "0010"))])], tmp_path)
+    assert folded([*files, (back, [(2, 0, Row("U", values((1, 1.5), "8", None)))])], tmp_path) == [(1, 1.5, 8, None)]
+
+
+def test_a_number_is_asked_for_whose_digits_a_type_in_between_did_not_have(tmp_path: Path) -> None:
+    types = [
+        retyped(number, f"numeric(6,{digits})", f"decimal 6 {digits}") for number, digits in ((3, 2), (4, 1), (5, 2))
+    ]
+    files = [(types[0], [(0, 0, Row("I", values((1, 1.5), "12.34", None)))]), (types[1], [])]
+    with pytest.raises(EncodeError, match=r"public\.t\.v holds in \(1, 1\.5\)"):
+        folded([*files, (types[2], [(2, 0, Row("I", values((2, 1.5), "8.00", None)))])], tmp_path)
