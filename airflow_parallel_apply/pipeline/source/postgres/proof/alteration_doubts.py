@@ -26,11 +26,17 @@ _VALUES_HINT: Final = (
     "ran parallel-apply install-ddl-capture at the source before."
 )
 
-_LABELS_FIRST: Final = "Run the same ALTER TYPE … RENAME VALUE at the target, if it has the type, and then go on: "
+_LABELS_FIRST: Final = (
+    "Run each such ALTER TYPE … RENAME VALUE at the target, too, if it has the type, and then go on: "
+)
 _SENT_HINT: Final = "Such a statement is followed if it is sent as a DDL message in its transaction."
 _NO_ROWS: Final = (
     "no row was written to the table between the last run and the last statement that altered the type, and the "
     "target's columns have the type, altered in the same way"
+)
+_NO_RENAMED_LABEL: Final = (
+    "no row was written to the table between the last run and the last ALTER TYPE … RENAME VALUE, if there was any, "
+    "and the target's columns have the type, altered in the same way"
 )
 _NO_OTHER_ROWS: Final = "its rows are the same on both sides"
 
@@ -89,9 +95,10 @@ def _label_doubts(
     """Find tables whose values may print other labels of an enum than were sent, with what was registered of them."""
     for (before, after), labels in renamed_labels(connection, slot, publication, pairs, horizon):
         what = (
-            f"labels of an enum in {after.name} were renamed at the source, of which no row is sent: {listed(labels)}"
+            f"labels of an enum in {after.name} were renamed at the source, or numbered anew, of which no row is sent: "
+            f"{listed(labels)}"
         )
-        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, unless=_NO_ROWS, more=_SENT_HINT), before
+        yield Doubt(table=after.name, what=what, first=_LABELS_FIRST, unless=_NO_RENAMED_LABEL, more=_SENT_HINT), before
 
 
 def _attribute_doubts(

@@ -3,6 +3,9 @@ that was written before a label got its former name back was sent with the name 
 
 A DDL message that names it, of the transaction that renamed it, acquits, since the target runs the same; for one that
 has its former name again, the messages of two.
+
+Some twenty ADD VALUE before the same label use up the numbers between two, and the server numbers all labels anew. That
+leaves the trace of a label that was renamed and renamed back, and may hide one: so it counts as such.
 """
 
 from __future__ import annotations
