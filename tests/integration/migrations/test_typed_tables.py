@@ -8,6 +8,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED
 
@@ -45,5 +46,24 @@ def test_a_table_of_a_type_is_freed_from_it_before_its_columns_change(rig: Rig, 
         found = re.search(r"\((ALTER TABLE .*?)\), then run again", str(refused.value))
         assert found is not None, refused.value
         execute(rig.target_dsn, *found.group(1).split("; "))
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TYPE pair DROP ATTRIBUTE c CASCADE, ADD ATTRIBUTE c integer CASCADE, "
+        "ALTER ATTRIBUTE b TYPE bigint CASCADE",
+        *(pytest.param(change, marks=pytest.mark.long) for change in CHANGES.values()),
+    ],
+)
+def test_the_event_trigger_tells_what_a_change_of_the_type_does_to_the_table(rig: Rig, change: str) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TYPE pair AS (id integer, b integer, c integer)", "CREATE TABLE m OF pair (PRIMARY KEY (id))")
+    rig.prepare()
+    rig.write("INSERT INTO m VALUES (1, 2, 3)")
+    rig.run()
+    rig.write(f"BEGIN; {change}; COMMIT", "INSERT INTO m VALUES (2)")
     rig.run()
     assert rig.comparison().equal, rig.comparison()

@@ -55,8 +55,9 @@ _FORMER: Final = {
     ),
     "capture_rewrite": (
         "capture_rewrite",
-        "in a session without standard_conforming_strings it takes a USING for none, so older rows may differ",
-        "until then do not change this setting in a session that alters the type of a column",
+        "it takes a USING in an extension's script, or in a session without standard_conforming_strings, for none, so "
+        "older rows may differ",
+        "until then `recopy` a table whose column such a script or session has given another type",
     ),
     "sighting": (
         "sighting",
@@ -111,7 +112,7 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
         "AND (p.proname = 'send_ddl' AND p.prosrc !~ 'standard_conforming_strings' "
-        "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'E.[\\\\]' "
+        "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'extension' "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
     of_trigger = ("capture_rewrite", "sighting")

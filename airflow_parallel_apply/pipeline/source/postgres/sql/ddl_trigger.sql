@@ -36,10 +36,12 @@ BEGIN
             LEFT JOIN pg_index i ON i.indexrelid = c.objid
             WHERE c.classid = 'pg_class'::regclass
             UNION
+            -- What is done to the attributes of a type is done to its row's description in `pg_class`.
             SELECT t.oid
             FROM pg_event_trigger_ddl_commands() AS c
-            JOIN pg_class t ON t.reloftype = c.objid
-            WHERE c.classid = 'pg_type'::regclass
+            JOIN pg_type y ON y.typrelid = c.objid
+            JOIN pg_class t ON t.reloftype = y.oid
+            WHERE c.classid = 'pg_class'::regclass
             UNION
             SELECT h.inhrelid
             FROM altered
@@ -60,7 +62,8 @@ REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 
 -- Tells of each rewrite of a followed table that a statement makes which its sender wrote as it is, without USING: a
 -- statement inside of a function, a DO block or another trigger is not what `current_query()` says, and adds its place to
--- the context. The body is read under the settings of the session: a plain string of it may have no backslash.
+-- the context. One in the script of an extension does not, before version 18. The body is read under the settings of the
+-- session: a plain string of it may have no backslash.
 CREATE OR REPLACE FUNCTION parallel_apply.capture_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $capture$
@@ -73,7 +76,11 @@ BEGIN
         json_build_object(
             'part', c.oid::bigint,
             'file', c.relfilenode::bigint,
-            'is_plain', strpos(context, chr(10)) = 0 AND coalesce(current_query() !~* E'\\musing\\M', false)
+            'is_plain', strpos(context, chr(10)) = 0 AND coalesce(
+                current_query() ~* E'\\malter\\s+(table|type)\\M'
+                    AND current_query() !~* E'\\m(using|(alter|create)\\s+extension)\\M',
+                false
+            )
         )::text
     )
     FROM pg_class c
@@ -92,7 +99,7 @@ REVOKE ALL ON FUNCTION parallel_apply.capture_rewrite() FROM PUBLIC;
 
 DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_rewrite;
 CREATE EVENT TRIGGER parallel_apply_capture_rewrite ON table_rewrite
-    WHEN TAG IN ('ALTER TABLE')
+    WHEN TAG IN ('ALTER TABLE', 'ALTER TYPE')
     EXECUTE FUNCTION parallel_apply.capture_rewrite();
 ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS;
 
