@@ -68,7 +68,11 @@ def test_missing_tables_are_made_with_all_that_belongs_to_them(rig: Rig) -> None
         "CREATE FUNCTION shop.own() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
         "CREATE TABLE shop.lines (order_id bigint REFERENCES shop.orders, n integer DEFAULT 7, own integer DEFAULT "
         "shop.own(), PRIMARY KEY (order_id, n))",
+        "SET search_path = shop; CREATE DOMAIN stage AS state DEFAULT 'new'::state; RESET search_path",
+        "CREATE DOMAIN shop.called AS integer DEFAULT shop.own()",
+        "ALTER TABLE shop.nothing ADD stage shop.stage, ADD called shop.called",
         *FILLED,
+        "ALTER DOMAIN shop.amount ADD CONSTRAINT low CHECK (value < 1000) NOT VALID",
         "INSERT INTO shop.lines SELECT id FROM shop.orders",
     )
     rig = rig.having(create_tables=True, channels=1)
@@ -91,7 +95,7 @@ def definitions(rig: Rig, side: str) -> list[Any]:
         rig.rows(query, side=side)
         for query in (
             "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint "
-            "WHERE connamespace = 'shop'::regnamespace AND contype <> 'n' ORDER BY 1, 2",
+            "WHERE connamespace = 'shop'::regnamespace AND contype <> 'n' AND convalidated ORDER BY 1, 2",
             "SELECT schemaname, tablename, indexname, indexdef FROM pg_indexes "
             "WHERE schemaname IN ('shop', 'Odd name') ORDER BY 1, 2, 3",
             "SELECT attrelid::regclass::text, attname, format_type(atttypid, atttypmod), attnotnull, attidentity, "

@@ -1,8 +1,8 @@
 """The source's tables as statements that make them at the target: what a COPY needs first, the rest after the load.
 
 The server writes them itself (`pg_get_expr` and its like), under an empty search path, so that every name is qualified.
-Not made: owners, privileges, comments, triggers, rules, policies, statistics objects, and defaults that call functions
-or sequences of the source's own.
+Not made: owners, privileges, comments, triggers, rules, policies, statistics objects, defaults that call functions or
+sequences of the source's own, and constraints of domains that are not validated.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ WHERE c.oid = ANY (%(oids)s::bigint[]::oid[]) AND NOT c.relispartition
 ORDER BY c.oid;
 
 -- name: types
--- What the columns are made of and no extension brings; what others are made of first.
+-- What the columns are made of and no extension brings; what others are made of first. Left out are a domain's default that
+-- needs something of the source's own, and a constraint that values which are there may break (NOT VALID).
 WITH RECURSIVE wanted (oid, depth) AS (
     SELECT a.atttypid, 0
     FROM pg_attribute a
@@ -62,11 +63,20 @@ SELECT
         WHEN 'd' THEN format('CREATE DOMAIN %%I.%%I AS %%s', n.nspname, t.typname, format_type(t.typbasetype, t.typtypmod))
             || CASE WHEN l.oid IS NOT NULL AND t.typcollation <> b.typcollation
                    THEN format(' COLLATE %%I.%%I', ln.nspname, l.collname) ELSE '' END
-            || coalesce(' DEFAULT ' || t.typdefault, '')
+            || coalesce(
+                (SELECT ' DEFAULT ' || pg_get_expr(t.typdefaultbin, 'pg_type'::regclass)
+                 WHERE NOT EXISTS (
+                     SELECT FROM pg_depend x
+                     WHERE x.classid = 'pg_type'::regclass AND x.objid = t.oid
+                         AND x.refclassid IN ('pg_proc'::regclass, 'pg_class'::regclass)
+                         AND x.refobjid NOT IN (t.typinput, t.typoutput, t.typreceive, t.typsend, t.typanalyze, t.typsubscript)
+                 )),
+                ''
+            )
             || CASE WHEN t.typnotnull THEN ' NOT NULL' ELSE '' END
             || coalesce(
                 (SELECT string_agg(format(' CONSTRAINT %%I %%s', k.conname, pg_get_constraintdef(k.oid)), '' ORDER BY k.conname)
-                 FROM pg_constraint k WHERE k.contypid = t.oid AND k.contype = 'c'),
+                 FROM pg_constraint k WHERE k.contypid = t.oid AND k.contype = 'c' AND k.convalidated),
                 ''
             )
         WHEN 'c' THEN format(
