@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -30,7 +31,8 @@ _TICK_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 10.0
 _OUTPUT_BYTES: Final = 8 * 2**20
 _PACKAGE_ROOT: Final = Path(__file__).parents[2]
-# The starter's environment may hold the secrets of one pipeline; the server outlives it and serves others.
+# The starter's environment may hold the secrets of one pipeline; the server outlives it and serves others. The
+# machine's own rights are the same for all: workers write to the buckets that `check` has looked at.
 _PASSED_ON: Final = (
     "PATH",
     "HOME",
@@ -43,7 +45,19 @@ _PASSED_ON: Final = (
     "JAVA_HOME",
     "LD_LIBRARY_PATH",
     "PG",
+    "AWS_",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_PROJECT",
+    "KRB5",
+    "SSL_CERT_",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
 )
+
+
+def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of the starter's environment that the server has, and its workers."""
+    return {name: value for name, value in environment.items() if name.startswith(_PASSED_ON)}
 
 
 class Supervisor:
@@ -77,7 +91,7 @@ class Supervisor:
         home = Path(pyspark.__file__).parent
         shutil.rmtree(self._layout.work / "local", ignore_errors=True)
         environment = {
-            **{name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
+            **passed_on(os.environ),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH")])),
             "SPARK_HOME": str(home),
             "SPARK_CONF_DIR": str(self._layout.configuration),
