@@ -127,6 +127,14 @@ def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+def test_a_column_that_comes_back_in_other_letters_would_be_two_of_one_name_to_readers(rig: Rig) -> None:
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'x')", 'ALTER TABLE t RENAME v TO "V"', "INSERT INTO t VALUES (2, 'y')")
+    with pytest.raises(TargetError, match="column V, which readers take for v"):
+        rig.run()
+    assert table(rig).schema().to_arrow().names[:3] == ["id", "v", "at"]
+
+
 def test_a_lake_of_current_rows_is_no_feed(rig: Rig) -> None:
     with pytest.raises(ConfigurationError, match="feed=perhaps"):
         lake_of("delta:///lake?feed=perhaps")

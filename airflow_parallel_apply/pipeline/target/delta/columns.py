@@ -55,17 +55,25 @@ def lake_schema(lake: Lake, relation: Relation) -> pa.Schema:
 def require_feed(relation: Relation, found: pa.Schema) -> None:
     """Raise `TargetError` for a table that cannot take the changes of a relation. Columns that it lacks are added."""
     typing = feed_typing(relation)
+    letters = {name.lower(): name for name in found.names}
     for field in typing.schema:
-        place = found.get_field_index(field.name)
-        if (place < 0 and field.name in typing.change_names) or (place >= 0 and found.field(place).type != field.type):
-            what = f"has no column {field.name}" if place < 0 else f"has a column {field.name} of another type"
-            raise TargetError(
-                f"{relation.name} is no feed of the source's changes: it {what}",
-                op="commit",
-                table=relation.name,
-                column=field.name,
-                hint="Move the table away, or feed another lake; then clear the task open.",
-            )
+        place, other = found.get_field_index(field.name), letters.get(field.name.lower())
+        if place < 0 and other is not None:
+            what = f"would have a column {field.name}, which readers take for {other}"
+        elif place < 0 and field.name in typing.change_names:
+            what = f"has no column {field.name}"
+        elif place >= 0 and found.field(place).type != field.type:
+            what = f"has a column {field.name} of another type"
+        else:
+            continue
+        raise TargetError(
+            f"{relation.name} is no feed of the source's changes: it {what}",
+            op="commit",
+            table=relation.name,
+            column=field.name,
+            hint="If the pipeline has fed it so far, drop the pipeline, and begin anew in another lake. Otherwise move "
+            "the table away, and clear the task open.",
+        )
 
 
 def feed_findings(relation: Relation) -> Iterator[Finding]:
