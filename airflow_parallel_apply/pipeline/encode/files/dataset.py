@@ -147,7 +147,7 @@ class Dataset:
         path = manifest_path(manifest.version)
         if not self.place.publish(path, manifest.to_bytes()) and self._read(manifest.version).writer != manifest.writer:
             return False
-        if self._may_be_swept(self._clock(), looked) and self._has_merged(manifest.version):
+        if self._may_be_swept(self._clock(), looked) and self._has_merged_another(manifest):
             # Its name was free again: others have made this version, and it was merged and swept, long ago.
             self.place.remove(path)
             return False
@@ -215,9 +215,11 @@ class Dataset:
         looked = looked or self._looked
         return looked is None or now - looked >= GRACE / 2
 
-    def _has_merged(self, version: int) -> bool:
-        last = self._merged.last_version()
-        return last is not None and version <= last
+    def _has_merged_another(self, manifest: FileManifest) -> bool:
+        """True if its version is merged, and is not this manifest. One without files cannot be told from another."""
+        spans = [span for span in self._merged.cover() if span.first <= manifest.version <= span.last]
+        merged = {file.path for span in spans for file in self._merged.read(span).files}
+        return bool(spans) and (not manifest.files or any(file.path not in merged for file in manifest.files))
 
     def _size(self, version: int) -> int | None:
         return self.place.size(manifest_path(version))

@@ -19,7 +19,7 @@ NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 
 
-def manifest(version: int, *, writer: str = "me") -> FileManifest:
+def manifest(version: int, *, writer: str = "me", path: str = "") -> FileManifest:
     return FileManifest(
         version=version,
         log_id="log",
@@ -31,7 +31,7 @@ def manifest(version: int, *, writer: str = "me") -> FileManifest:
         tables=(),
         files=(
             DataFile(
-                path=f"t/{version}",
+                path=path or f"t/{version}",
                 table="t",
                 relation_id=0,
                 rows=1,
@@ -108,10 +108,32 @@ def test_a_writer_that_slept_for_days_makes_no_version_that_others_have_made() -
     Dataset(found, clock=lambda: NOW + 2 * DAY).sweep()
     assert found.size(manifest_path(5)) is None, "its name is free again"
     moment[0] = NOW + 2 * DAY
-    found.write("t/5", [b"x"])
-    assert not sleeper.commit(manifest(5, writer="sleeper"))
+    found.write("t/own", [b"x"])
+    assert not sleeper.commit(manifest(5, writer="sleeper", path="t/own"))
     assert found.size(manifest_path(5)) is None
     assert sleeper.newest(known) == manifest(39)
+
+
+def test_a_writer_that_slept_behind_its_commit_knows_it_among_those_that_others_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = place()
+    moment = [NOW]
+    sleeper = Dataset(found, clock=lambda: moment[0])
+    commit(sleeper, range(5))
+    found.write("t/5", [b"x"])
+    published = FilePlace.publish
+
+    def sleep(self: FilePlace, path: str, content: bytes) -> bool:
+        monkeypatch.setattr(FilePlace, "publish", published)
+        assert published(self, path, content)
+        commit(Dataset(found), range(6, 20))
+        moment[0] = NOW + DAY
+        return True
+
+    monkeypatch.setattr(FilePlace, "publish", sleep)
+    assert sleeper.commit(manifest(5))
+    assert versions_of(Dataset(found)) == list(range(20))
 
 
 def test_whoever_dies_or_is_refused_while_manifests_are_merged_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
