@@ -124,6 +124,20 @@ def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
     assert rows(target_dsn) == expected
 
 
+def test_a_plan_whose_end_is_lost_before_it_was_fed_is_made_anew(make: Make, target_dsn: str, log_url: str) -> None:
+    """Everything is captured, so that no capture would plan; and all that was fed fits the positions."""
+    transactions, expected = history(60, 5, truncates=False)
+    append(log_url, 0, transactions)
+    generation = make(4, FeedLimits(epochs=2))
+    fed = generation.coordinator.state().fed_epoch
+    with psycopg.connect(target_dsn) as connection:
+        connection.execute("DELETE FROM parallel_apply.epoch WHERE number > %s", [fed])
+    assert generation.coordinator.recover()
+    generation.lane()
+    assert generation.seqnos() == [59] * 4
+    assert rows(target_dsn) == expected
+
+
 def test_a_plan_that_is_made_anew_ends_an_epoch_wherever_a_channel_is(
     make: Make, target_dsn: str, log_url: str
 ) -> None:

@@ -3,7 +3,8 @@
 A target that is restored, or promoted from a standby that lags, forgets the end of what it committed: rows, positions
 and plan together. A queue elsewhere does not. So the tasks of a channel may begin above its position + 1, or name
 epochs that are planned no more. Positions and plan decide (law 8): whatever of the generation's tasks is free is
-deleted, and the state goes back to what the positions say; feeding then begins at the low watermark.
+deleted, and the state goes back to what the positions say; feeding then begins at the low watermark. A plan that lacks
+its end is planned again, whether that was fed or not.
 
 What another lane holds meanwhile stays. Where its channel lost something its holder cannot commit (the position is not
 where it was) and comes here itself, or the lane after it does. Where it lost nothing the unit is committed, perhaps
@@ -69,7 +70,7 @@ class Recovery:
             positions = self._session.target.positions()
             reason = self._misfit(state, tasks, positions)
             if reason is None:
-                return self._drop_stale(kept, state, tasks)
+                return self._plan_to_end(state) or self._drop_stale(kept, state, tasks)
             if self._replan is not None:
                 self._replan(state.until_seqno)
             low = low_watermark(positions)
@@ -110,6 +111,18 @@ class Recovery:
             if found is not None:
                 return f"channel {position.channel} is at seqno {position.seqno}, {found}"
         return None
+
+    def _plan_to_end(self, state: CoordinatorState) -> bool:
+        """Plan again what is lost of the plan, though it was not fed yet: where the run's end is known, no capture does
+        it. Says whether it did.
+        """
+        until = state.until_seqno
+        is_lacking = state.phase is Phase.RUNNING and until is not None and self._session.planned_seqno() < until
+        if self._replan is None or not is_lacking:
+            return False
+        _logger.warning("the plan does not go on to the run's end, seqno %d: planning again", until)
+        self._replan(until)
+        return True
 
     def _drop_stale(self, kept: Task, state: CoordinatorState, tasks: Mapping[str, Sequence[Task]]) -> bool:
         """Delete what was in the queue `serial`, held by a lane, when another one started over: whoever claims it takes
