@@ -109,5 +109,6 @@ def test_a_prepared_transaction_that_a_lane_waits_for_is_told(rig: Rig) -> None:
             ending.execute("ROLLBACK PREPARED 'stands'")
         assert "waits for t, which a prepared transaction has locked" in told.what
         assert "pg_prepared_xacts" in told.note
+        assert "parallel-apply recover" in told.note
         rig.close(run, [lane.result(DEADLINE_SECONDS).to_json()])
     assert rig.comparison().equal

@@ -20,7 +20,11 @@ def _finding(
 ) -> Finding:
     if not holder:
         held = "a prepared transaction"
-        note = "SELECT gid, prepared FROM pg_prepared_xacts lists those: end it (COMMIT PREPARED, ROLLBACK PREPARED)"
+        note = (
+            "SELECT gid, prepared FROM pg_prepared_xacts lists those. One whose gid begins with pa: is a pipeline's "
+            "branch: leave it to that pipeline's next run, or to parallel-apply recover. End another one with COMMIT "
+            "PREPARED or ROLLBACK PREPARED"
+        )
     else:
         words = [application, state, None if seconds is None else f"for {seconds} s"]
         told = ", ".join(word for word in words if word)
