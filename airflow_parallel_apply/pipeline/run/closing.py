@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.ownership import generation_over
-from airflow_parallel_apply.pipeline.config import Endpoint, EpochProtocol, PipelineConfig, QueueEndpoint, StoreName
+from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, StoreName
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase, StopReason
 from airflow_parallel_apply.pipeline.errors import FatalError, OwnershipLost, ParallelApplyError, TargetError
@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.open import store_status
 from airflow_parallel_apply.pipeline.store.protocol import StoreStatus
+from airflow_parallel_apply.pipeline.target.steps import Capability
 from airflow_parallel_apply.queue.model import QueueUnavailable
 
 _logger = logging.getLogger(__name__)
@@ -125,15 +126,13 @@ def _judge(
         if all_equal(positions) and not _is_early(positions[0].seqno, session.ledger, opened):
             return positions[0].seqno, False
         if isinstance(error, OwnershipLost):
-            session.ledger.release(opened.generation, clean_stop_seqno=None)
+            _release_red(session, opened.generation)
         raise
     is_stopped = state.phase is Phase.DRAINED and all(position.seqno == state.stop_seqno for position in positions)
     is_early = is_stopped and _is_early(positions[0].seqno, session.ledger, opened)
     if is_stopped and (not is_early or state.stop_reason is StopReason.ASKED):
         return positions[0].seqno, is_early
-    if state.protocol is not EpochProtocol.LEADER_MERGE:
-        _settle(session, opened.generation)
-    session.ledger.release(opened.generation, clean_stop_seqno=None)
+    _release_red(session, opened.generation)
     if is_early:
         raise TargetError(
             f"all channels were stopped at seqno {state.stop_seqno}, which is not known as this run's end, and nobody "
@@ -160,8 +159,7 @@ def _positions(session: PipelineSession, owned: PipelineState) -> tuple[Position
         return session.target.positions()
     except TargetError:
         if owned.owner is not None:
-            _settle(session, owned.generation)
-            session.ledger.release(owned.generation, clean_stop_seqno=None)
+            _release_red(session, owned.generation)
         raise
 
 
@@ -216,13 +214,17 @@ def _router_status(config: PipelineConfig, session: PipelineSession) -> StoreSta
         return None
 
 
-def _settle(session: PipelineSession, generation: int) -> None:
-    """End what the run left prepared: it would hold its locks until the next run. This run is red anyway."""
-    try:
-        session.target.take(None, generation=generation, token=new_token())
-        session.target.leave()
-    except ParallelApplyError as error:
-        _logger.warning("what is prepared waits for the next run, or parallel-apply recover: %s", error)
+def _release_red(session: PipelineSession, generation: int) -> None:
+    """Release the lease of a run that is red, and before that end what it may have prepared, which would hold its locks
+    until the next run.
+    """
+    if Capability.PREPARE in session.target.capabilities:
+        try:
+            session.target.take(None, generation=generation, token=new_token())
+            session.target.leave()
+        except ParallelApplyError as error:
+            _logger.warning("what is prepared waits for the next run, or parallel-apply recover: %s", error)
+    session.ledger.release(generation, clean_stop_seqno=None)
 
 
 def _tidy(tasks: PipelineQueue, generation: int) -> None:
