@@ -57,6 +57,13 @@ def open_point(generation: Generation, channel: int = 0, *, after_seqno: int = -
     generation.coordinator.merge_points.open(claim(generation, channel), channel, after_seqno, CONFLICT)
 
 
+def test_a_conflict_in_what_is_planned_no_more_is_told_as_lost_commits(fed: Generation, target_dsn: str) -> None:
+    with psycopg.connect(target_dsn) as connection:
+        connection.execute("DELETE FROM parallel_apply.epoch")
+    with pytest.raises(OwnershipLost, match="lost commits"):
+        open_point(fed)
+
+
 def test_a_conflict_parks_its_channel_and_says_what_it_met(fed: Generation) -> None:
     open_point(fed, 1)
     point = state(fed).merging

@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.coordinate.state_task import (
 from airflow_parallel_apply.pipeline.coordinate.tasks import PARKED, Kind, Names, merge_task
 from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.model.epoch import EpochKind
+from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind
 from airflow_parallel_apply.queue.model import Change, DependencyError, Insert, Task
 from airflow_parallel_apply.queue.protocol import Queue
 
@@ -57,13 +57,18 @@ class MergePoints:
 
     def open(self, head: Task, channel: int, after_seqno: int, conflict: Conflict) -> None:
         """Park a channel's head, which met a conflict behind `after_seqno`, for the merge point that this opens, or for
-        the one that is open already.
+        the one that is open already. Errors: `OwnershipLost` where nothing is planned there any more.
         """
 
         def step(state: CoordinatorState) -> tuple[CoordinatorState, list[Insert]]:
             if state.merging is not None:
                 return state, []
-            first = self._session.ledger.epochs(above_seqno=after_seqno, limit=1)[0]
+            found = self._session.ledger.epochs(above_seqno=after_seqno, limit=1)
+            if not found:
+                raise OwnershipLost(
+                    f"nothing is planned behind seqno {after_seqno}: the target or its ledger has lost commits"
+                )
+            first = found[0]
             is_dense = state.merged_count > 0 and first.number - state.merged_epoch <= _DENSE_EPOCHS
             streak = state.merge_streak + 1 if is_dense else 0
             point = MergePoint(
@@ -71,7 +76,7 @@ class MergePoints:
                 channel=channel,
                 reason=conflict.reason,
                 table=conflict.table,
-                until_seqno=self._until(after_seqno, state.fed_epoch, 2**streak),
+                until_seqno=self._until(first, state.fed_epoch, 2**streak),
             )
             return state.merge(point, is_dense=is_dense), []
 
@@ -142,16 +147,15 @@ class MergePoints:
             return
         raise contended()
 
-    def _until(self, after_seqno: int, fed_epoch: int, count: int) -> int:
-        """The last seqno of as many epochs behind `after_seqno`, at least one: fed ones, before the next barrier."""
-        chosen: list[int] = []
-        size = 0
-        for epoch in self._session.ledger.epochs(above_seqno=after_seqno, limit=count):
+    def _until(self, first: Epoch, fed_epoch: int, count: int) -> int:
+        """The last seqno of as many epochs, with `first`: fed ones, before the next barrier."""
+        until, size = first.last_seqno, sum(first.bytes_)
+        for epoch in self._session.ledger.epochs(after_number=first.number, limit=count - 1):
             size += sum(epoch.bytes_)
-            if chosen and (epoch.kind is EpochKind.SERIAL or epoch.number > fed_epoch or size > self._limit_bytes):
+            if epoch.kind is EpochKind.SERIAL or epoch.number > fed_epoch or size > self._limit_bytes:
                 break
-            chosen.append(epoch.last_seqno)
-        return chosen[-1]
+            until = epoch.last_seqno
+        return until
 
     def _is_pointless(self, state: CoordinatorState, point: MergePoint) -> bool:
         """True if a unit failed that the merge would have to apply, too: then a person has to see the failure."""
