@@ -192,10 +192,12 @@ class _Relations:
         del relation_id
         return ACCOUNTS
 
-    def names(self) -> set[tuple[str, str]]:
-        return {(ACCOUNTS.schema, ACCOUNTS.table)}
+    def names(self, after_seqno: int) -> set[tuple[str, str]]:
+        del after_seqno
+        return self.all_names()
 
-    all_names = names
+    def all_names(self) -> set[tuple[str, str]]:
+        return {(ACCOUNTS.schema, ACCOUNTS.table)}
 
     def definitions(self) -> Sequence[Relation]:
         return (ACCOUNTS,)

@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
@@ -241,10 +241,11 @@ class _OneTable:
     def __call__(self, relation_id: int) -> Relation:
         return T
 
-    def names(self) -> set[tuple[str, str]]:
+    def names(self, after_seqno: int) -> set[tuple[str, str]]:
         return {(T.schema, T.table)}
 
-    all_names = names
+    def all_names(self) -> set[tuple[str, str]]:
+        return self.names(NO_SEQNO)
 
     def definitions(self) -> tuple[Relation, ...]:
         return (T,)

@@ -36,10 +36,11 @@ class SomeRelations:
     def __call__(self, relation_id: int) -> Relation:
         return self.relations[relation_id]
 
-    def names(self) -> Collection[tuple[str, str]]:
-        return {(one.schema, one.table) for one in self.relations.values()}
+    def names(self, after_seqno: int) -> Collection[tuple[str, str]]:
+        return self.all_names()
 
-    all_names = names
+    def all_names(self) -> Collection[tuple[str, str]]:
+        return {(one.schema, one.table) for one in self.relations.values()}
 
     def definitions(self) -> Sequence[Relation]:
         return (*self.relations.values(),)

@@ -286,10 +286,15 @@ def _column_from_json(
     )
 
 
-def latest_names(relations: Sequence[Relation]) -> frozenset[tuple[str, str]]:
-    """Schema and name of each table that these define, as the last one of its definitions has them."""
-    last = {relation.oid or relation.name: relation for relation in relations}
-    return frozenset((relation.schema, relation.table) for relation in last.values())
+def names_since(relations: Sequence[Relation], after_seqno: int) -> frozenset[tuple[str, str]]:
+    """Schema and name of each table that these define: what it has behind this seqno, and what it gets later."""
+    names: dict[int | str, set[tuple[str, str]]] = {}
+    for relation in relations:
+        table = relation.oid or relation.name
+        if relation.first_seqno is not None and NO_SEQNO < relation.first_seqno <= after_seqno:
+            names[table] = set()
+        names.setdefault(table, set()).add((relation.schema, relation.table))
+    return frozenset[tuple[str, str]]().union(*names.values())
 
 
 def _renaming_from_json(value: Any) -> Renaming | None:

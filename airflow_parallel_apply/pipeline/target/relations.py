@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, LogState
-from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
+from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 
 
 class Relations(Protocol):
@@ -19,8 +19,8 @@ class Relations(Protocol):
         """One by its id."""
         ...
 
-    def names(self) -> Collection[tuple[str, str]]:
-        """Schema and name of each table that is followed, as the log knows them."""
+    def names(self, after_seqno: int) -> Collection[tuple[str, str]]:
+        """Schema and name of each table that is followed: what it has behind this seqno, and what it gets later."""
         ...
 
     def all_names(self) -> Collection[tuple[str, str]]:
@@ -47,8 +47,8 @@ class LogRelations:
     def __call__(self, relation_id: int) -> Relation:
         return self._state().relation(relation_id)
 
-    def names(self) -> Collection[tuple[str, str]]:
-        return latest_names(self._state().relations)
+    def names(self, after_seqno: int) -> Collection[tuple[str, str]]:
+        return names_since(self._state().relations, after_seqno)
 
     def all_names(self) -> Collection[tuple[str, str]]:
         return {(relation.schema, relation.table) for relation in self._state().relations}

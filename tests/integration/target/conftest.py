@@ -10,7 +10,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
-from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
+from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
@@ -34,8 +34,8 @@ class Known:
     def __call__(self, relation_id: int) -> Relation:
         return self._relations[relation_id]
 
-    def names(self) -> frozenset[tuple[str, str]]:
-        return latest_names(tuple(self._relations.values()))
+    def names(self, after_seqno: int) -> frozenset[tuple[str, str]]:
+        return names_since(tuple(self._relations.values()), after_seqno)
 
     def all_names(self) -> frozenset[tuple[str, str]]:
         return frozenset((relation.schema, relation.table) for relation in self._relations.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
@@ -173,3 +173,55 @@ def test_a_trigger_that_writes_to_a_table_of_another_pipeline_is_named_and_its_h
     for pipeline in (rig, other):
         pipeline.run()
         assert pipeline.comparison().equal
+
+
+@pytest.mark.parametrize(
+    "is_noted", [pytest.param(False, id="before its first run"), pytest.param(True, id="later", marks=pytest.mark.long)]
+)
+def test_a_trigger_that_writes_to_a_table_that_is_renamed_later_in_the_log_is_named(rig: Rig, is_noted: bool) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int)")
+    rig.prepare()
+    if is_noted:
+        rig.write("INSERT INTO t VALUES (7)")
+        rig.run()
+    execute(
+        rig.target_dsn,
+        "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO u VALUES (NEW.id); "
+        "RETURN NULL; END'",
+        "CREATE TRIGGER act AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION act()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER act",
+    )
+    rig.write("INSERT INTO t VALUES (1)", "ALTER TABLE u RENAME TO u2", "INSERT INTO u2 VALUES (2)")
+    with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied: it writes to public\.u\b"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ENABLE TRIGGER act")
+    rig.run()
+    assert rig.comparison().equal
+
+
+@pytest.mark.long
+def test_a_trigger_that_writes_to_a_table_that_somebody_renames_meanwhile_is_named(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.both("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int)")
+    rig.prepare()
+    rig.write("INSERT INTO u VALUES (1)")
+    rig.run()
+    execute(
+        rig.target_dsn,
+        "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO u2 VALUES (NEW.id); "
+        "RETURN NULL; END'",
+        "CREATE TRIGGER act AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION act()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER act",
+    )
+    rig.write("INSERT INTO t VALUES (1)")
+    begin = SideWrites.begin
+
+    def begun(beside: SideWrites, tables: Sequence[TargetTable]) -> None:
+        execute(rig.target_dsn, "ALTER TABLE IF EXISTS u RENAME TO u2")
+        begin(beside, tables)
+
+    monkeypatch.setattr(SideWrites, "begin", begun)
+    with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied: it writes to public\.u2"):
+        rig.run()

@@ -50,7 +50,7 @@ from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
-from airflow_parallel_apply.pipeline.model.change import Relation, latest_names
+from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 from airflow_parallel_apply.pipeline.model.finding import refuse, table_options
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
@@ -190,7 +190,6 @@ class Recopy:
         ):
             origins.mark(connection, None, CommitOrigin(offset=then.lsn))
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
-            connection.execute("SET LOCAL lc_monetary = 'C'")
             as_replica = be_replica(connection, self._writing)
             tables = hold_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
             beside = SideWrites(connection, self._writing, followed=self._followed, as_replica=as_replica)
@@ -307,7 +306,8 @@ class Recopy:
         return counts
 
     def _followed(self) -> frozenset[tuple[str, str]]:
-        return latest_names(open_reader(self._config.log_url).state().relations)
+        applied_seqno = low_watermark(self._holding.target.positions())
+        return names_since(open_reader(self._config.log_url).state().relations, applied_seqno)
 
     def _require_namesakes(self, then: TablesThen, known: Sequence[Relation]) -> None:
         """Changes of a name are passed over whatever table had it then, since one may have been made anew. So a table

@@ -77,6 +77,7 @@ class Steps:
         self._connection = connection
         self._session = session
         self._relations = relations
+        self._after_seqno = unit.after_seqno
         self._alone = isinstance(unit.kind, Merging)
         self._has_merge_settings = False
 
@@ -99,7 +100,7 @@ class Steps:
         beside = SideWrites(
             self._connection,
             self._session,
-            followed=self._relations.names,
+            followed=partial(self._relations.names, self._after_seqno),
             as_replica=reinserting.as_replica,
         )
         replayer = Replayer(

@@ -1,12 +1,13 @@
 -- name: tables
--- A partition counts with its table. `pipeline`: another one that writes to the table, and this one does not.
+-- Tables of these names, and those that have rows of followed ones, whatever their names are by now. A partition counts
+-- with its table. `pipeline`: another one that writes to the table, and this one does not.
 WITH wanted AS (
     SELECT c.oid, NULL AS pipeline
     FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted (nspname, relname)
     JOIN pg_namespace n ON n.nspname = wanted.nspname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
     UNION ALL
-    SELECT target, pipeline FROM {schema}.applied_table WHERE pipeline <> %(pipeline)s
+    SELECT target, nullif(pipeline, %(pipeline)s) FROM {schema}.applied_table
 ), followed AS (
     SELECT oid, CASE WHEN count(*) = count(pipeline) THEN min(pipeline) END AS pipeline
     FROM wanted
