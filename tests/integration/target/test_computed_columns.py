@@ -160,28 +160,35 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
         target_dsn,
         "CREATE SCHEMA x",
         "CREATE FUNCTION x.f(integer) RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT $1'",
-        "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS (x.f(b) * 2) STORED)",
+        "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS (x.f(b) * 2) STORED, "
+        "h text GENERATED ALWAYS AS (lpad('', b, ' ')) STORED)",
     )
 
-    def otherwise(expression: str, *, path: str = "public", role: str | None = None) -> list[str]:
-        definition = f"integer GENERATED ALWAYS AS ({expression}) STORED"
+    def otherwise(
+        expression: str, *, path: str = "public", name: str = "g", type_name: str = "integer", is_tried: bool = True
+    ) -> list[str]:
+        definition = f"{type_name} GENERATED ALWAYS AS ({expression}) STORED"
         relation = Relation(
             relation_id=1,
             schema="public",
             table="t",
             replica_identity=ReplicaIdentity.KEY,
             columns=(Column(name="id", type_name="integer", key=True), Column(name="b", type_name="integer")),
-            expressions=(("g", definition),),
+            expressions=((name, definition),),
         )
         with psycopg.connect(target_dsn) as connection:
             connection.execute("SELECT set_config('search_path', %s, false)", [path])
             tables = [table for table in find_tables(connection, [relation], schema="parallel_apply") if table]
             found = [column.name for column in computed_otherwise(connection, tables, schema="parallel_apply")]
             assert connection.execute("SHOW search_path").fetchone() == (path,)
+            # A transaction that has made a temporary table cannot be prepared.
+            assert connection.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").fetchone() == (is_tried,)
             return found
 
-    assert otherwise("(x.f(b) * 2)") == []
-    assert otherwise("(x.f(b) * 2)", path="x, public") == []
+    assert otherwise("(x.f(b) * 2)", is_tried=False) == []
+    assert otherwise("(x.f(b) * 2)", path="x, public", is_tried=False) == []
+    assert otherwise("lpad('', b, ' ')", name="h", type_name="text") == []
+    assert otherwise("lpad(''::text, b, '  '::text)", name="h", type_name="text") == ["h"]
     assert otherwise("x.f(b)*(2)") == []
     assert otherwise("x.f(b) * 2::bigint") == ["g"]
     assert otherwise("b * 2") == ["g"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
-_BLANKS: Final = re.compile(r"\s+")
 _FIRST_WITH_SET_EXPRESSION: Final = 170000
 OTHERWISE: Final = "the target computes the column by another expression than the source"
 
@@ -116,19 +114,13 @@ def _is_same(connection: Connection, column: Computed) -> bool:
     theirs = expression_of(column.definition)
     if reads_its_server(column.definition) or not _fits(column):
         return False
-    # Servers of other versions may print one expression in other words.
-    return any(
-        text is not None and _plain(text) == _plain(column.expression)
-        for text in (theirs, _as_printed_here(connection, column))
-    )
+    # Servers of other versions may print one expression in other words. To ask is dear: it makes a table, and no
+    # transaction that has made a temporary one can be prepared.
+    return theirs == column.expression or _as_printed_here(connection, column) == column.expression
 
 
 def _fits(column: Computed) -> bool:
     return fit(type_of(column.definition), column.type_name) is Fit.EXACT
-
-
-def _plain(text: str) -> str:
-    return _BLANKS.sub(" ", text)
 
 
 def _as_printed_here(connection: Connection, column: Computed) -> str | None:
