@@ -9,6 +9,8 @@ import pytest
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.postgres.recopy import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.target.postgres import steps
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, gated
 
@@ -220,3 +222,24 @@ def test_columns_of_a_table_that_came_during_a_run_are_known_when_it_ends(rig: R
     execute(rig.target_dsn, *exchange)
     rig.run()
     assert rig.comparison().equal
+
+
+def test_a_column_that_somebody_makes_anew_while_ddl_runs_is_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE TABLE u (id integer PRIMARY KEY)")
+    rig.prepare()
+    added = "ALTER TABLE u ADD x integer"
+    rig.transaction(added, rig.ddl(added), "INSERT INTO u VALUES (2, 2)")
+    forget = steps.forget_dropped
+
+    def forgetting(connection: Connection, session: Session) -> None:
+        connection.execute("SELECT pg_current_xact_id()")
+        execute(rig.target_dsn, *ANEW)
+        forget(connection, session)
+
+    monkeypatch.setattr(steps, "forget_dropped", forgetting)
+    rig.run()
+    rig.write("INSERT INTO t VALUES (6, 'a6', 'b6')")
+    (told,) = followed(rig)
+    assert "are gone at the target" in told
+    assert_equal(rig)

@@ -21,6 +21,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.own_writes import is_ours
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renamed_columns
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, describe_tables, lock_tables
@@ -78,7 +79,9 @@ def note_unknown(connection: Connection, session: Session, relations: Sequence[R
 
 def forget_dropped(connection: Connection, session: Session) -> None:
     """Forget the columns that this transaction has dropped. Errors: psycopg's own."""
-    connection.execute(session.sql("applied_tables", "forget_dropped"), {"pipeline": session.pipeline})
+    ours = is_ours(sql.Identifier("a", "xmin"))
+    query = statement("applied_tables", "forget_dropped", schema=session.schema, is_ours=ours)
+    connection.execute(query, {"pipeline": session.pipeline})
 
 
 def present_name(connection: Connection, session: Session, relation: Relation) -> Name | None:

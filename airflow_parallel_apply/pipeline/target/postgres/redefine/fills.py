@@ -9,11 +9,12 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
+from airflow_parallel_apply.pipeline.target.postgres.catalog.own_writes import is_ours
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import require_none_on_filling
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
-BROUGHT: Final = sql.SQL("age(xmin) <= 0")
+BROUGHT: Final = is_ours(sql.Identifier("xmin"))
 """True of rows that this transaction brought: nobody else sees them, to change them by hand."""
 
 
@@ -78,8 +79,11 @@ def fill(
     by_hand = *(sql.SQL("{}").format(sql.SQL(one)) for one in settings), statement
     if not any(table.has_guards for table in tables):
         return by_hand
-    begin = sql.SQL("SET session_replication_role = {}").format(sql.SQL("replica"))
-    return begin, *by_hand, sql.SQL("RESET {}").format(sql.SQL("session_replication_role"))
+    return (
+        sql.SQL("SET session_replication_role = replica").format(),
+        *by_hand,
+        sql.SQL("RESET session_replication_role").format(),
+    )
 
 
 def retyping_to_fill(

@@ -65,7 +65,7 @@ FROM (
     SELECT a.attrelid, jsonb_agg(a.attnum::text) AS attnums
     FROM {schema}.applied_table t
     JOIN pg_catalog.pg_attribute a ON a.attrelid = t.target
-    WHERE t.pipeline = %(pipeline)s AND a.attisdropped AND age(a.xmin) <= 0
+    WHERE t.pipeline = %(pipeline)s AND a.attisdropped AND {is_ours}
     GROUP BY a.attrelid
 ) gone
 WHERE known.pipeline = %(pipeline)s AND gone.attrelid = known.target;
