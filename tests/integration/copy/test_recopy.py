@@ -14,14 +14,21 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, TargetError
+from airflow_parallel_apply.pipeline.copy.postgres.recopy import Recopy
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    FatalError,
+    ParallelApplyError,
+    SourceError,
+    TargetError,
+)
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.ddl_messages import ddl, install
 from tests.support.plain_rig import plain_rig
 from tests.support.pooler import transaction_pooler
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 
 def test_a_column_that_was_sent_and_has_another_name_by_now_is_named(rig: Rig) -> None:
@@ -279,6 +286,39 @@ def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_
         with pytest.raises(ConfigurationError, match="foreign keys") as refused:
             again(rig, "t")
         assert "session_replication_role" in (refused.value.hint or "")
+        rig.write("INSERT INTO t VALUES (2)")
+        require_green_and_equal(rig)
+
+
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=GATED), "meanwhile"])
+def test_without_that_right_no_foreign_key_to_one_partition_acts_on_what_a_copy_removes(
+    source_dsn: str, target_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    with plain_rig(source_dsn, target_dsn, tmp_path) as rig:
+        rig.both(
+            "CREATE TABLE t (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
+            "CREATE TABLE t_1 PARTITION OF t DEFAULT",
+            "CREATE TABLE u (id integer PRIMARY KEY)",
+        )
+        rig.prepare()
+        rig.write("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
+        rig.run()
+        owner = make_conninfo(rig.target_dsn, user="postgres")
+        key = "ALTER TABLE u ADD CONSTRAINT k FOREIGN KEY (id) REFERENCES t_1 ON DELETE CASCADE"
+        keep = Recopy.keep_runs_out
+
+        def keeping(recopy: Recopy) -> None:
+            keep(recopy)
+            execute(owner, key)
+
+        if moment == "before":
+            execute(owner, key)
+        else:
+            monkeypatch.setattr(Recopy, "keep_runs_out", keeping)
+        with pytest.raises(FatalError, match="foreign key") as refused:
+            again(rig, "t")
+        assert "GRANT SET ON PARAMETER session_replication_role" in (refused.value.hint or "")
+        execute(owner, "ALTER TABLE u DROP CONSTRAINT k")
         rig.write("INSERT INTO t VALUES (2)")
         require_green_and_equal(rig)
 

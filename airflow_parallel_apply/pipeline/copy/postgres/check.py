@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_fin
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import current_role
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -68,6 +68,6 @@ def _key_findings(session: Session, connection: Connection, oids: Sequence[int],
         yield _finding(
             f"role {role}",
             f"the tables have foreign keys, which a copy in parallel cannot keep: {', '.join(keys)}",
-            f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}",
+            replica_grant(role),
             note="As a superuser. Or drop the keys until the copy is there, or let create_tables make the tables.",
         )

@@ -18,10 +18,12 @@ from psycopg.types.json import Jsonb
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, CopyPart
-from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import current_role
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, claim_tag, pipeline_tag
-from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
@@ -241,15 +243,22 @@ class CopyRecord:
 
 
 def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.Composable]) -> None:
-    """Remove all rows, in the caller's transaction; each table as TRUNCATE names it. Errors: psycopg's own."""
+    """Remove all rows, in the caller's transaction; each table as TRUNCATE names it. Errors: `TargetError` where
+    foreign keys would act on what refers to them; psycopg's own.
+    """
     if not tables:
         return
     try:
         with connection.transaction():
             connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
-    except psycopg.errors.FeatureNotSupported:
+    except psycopg.errors.FeatureNotSupported as error:
         # Tables that refer to these, though they have no rows, forbid it.
-        be_replica(connection, session)
+        if not be_replica(connection, session):
+            raise TargetError(
+                f"the tables cannot be emptied: {wording(error)[0]}",
+                hint=f"Run {replica_grant(current_role(connection))} at the target, as a superuser; or drop the "
+                "foreign key until the copy is there. Then copy again.",
+            ) from error
         for table in tables:
             connection.execute(sql.SQL("DELETE FROM {}").format(table))
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 import psycopg
 
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def be_replica(connection: Connection, session: Session) -> bool:
@@ -26,6 +27,11 @@ def check_what_waits(connection: Connection) -> None:
     with suppress(psycopg.IntegrityError, psycopg.errors.RaiseException), connection.transaction():
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
+
+
+def replica_grant(role: str) -> str:
+    """The statement that gives a role the right."""
+    return f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}"
 
 
 def may_be_replica(connection: Connection, session: Session) -> bool:

@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import Targe
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import keeping_references
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import OTHERWISE, computed_otherwise
-from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.postgres.acting_references import acting_references
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -106,7 +106,7 @@ def guard_findings(
     as_replica = may_be_replica(connection, session)
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
-    grant = f"GRANT SET ON PARAMETER session_replication_role TO {quoted(role)}"
+    grant = replica_grant(role)
     for row in cursor.fetchall():
         table = tables[row["index"]]
         name = table.relation.name

@@ -178,10 +178,20 @@ JOIN pg_namespace n ON n.oid = op.oprnamespace
 WHERE oc.oid = ANY (%(oids)s::oid[]);
 
 -- name: foreign_keys
-SELECT conname AS name, conrelid::bigint AS child, confrelid::bigint AS parent,
-       conrelid::regclass::text AS child_name, confrelid::regclass::text AS parent_name
-FROM pg_constraint
-WHERE contype = 'f' AND conparentid = 0 AND (conrelid = ANY (%(oids)s) OR confrelid = ANY (%(oids)s))
+-- Those of these tables or to them, or of one of their partitions alone. NULL: the other end is another table's.
+WITH held (root, oid) AS MATERIALIZED (
+    SELECT oid, oid FROM unnest(%(oids)s::oid[]) AS oid
+    UNION
+    SELECT c.oid, p.relid
+    FROM pg_class c
+    CROSS JOIN LATERAL pg_partition_tree(c.oid) p
+    WHERE c.oid = ANY (%(oids)s::oid[]) AND c.relkind = 'p'
+)
+SELECT k.conname AS name, child.root::bigint AS child, parent.root::bigint AS parent
+FROM pg_constraint k
+LEFT JOIN held child ON child.oid = k.conrelid
+LEFT JOIN held parent ON parent.oid = k.confrelid
+WHERE k.contype = 'f' AND k.conparentid = 0 AND (child.root IS NOT NULL OR parent.root IS NOT NULL)
 ORDER BY 1;
 
 -- name: references
