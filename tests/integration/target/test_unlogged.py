@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
@@ -45,3 +47,19 @@ def test_an_unlogged_table_stops_each_run_and_is_copied_anew_after_a_crash(
     rig.write("INSERT INTO t VALUES (3)")
     rig.run()
     assert rig.comparison().equal
+
+
+def test_a_foreign_partition_is_refused(rig: Rig) -> None:
+    """Its rows are committed at another server, before or without the positions."""
+    rig = rig.having(tables=TablePatterns())
+    rig.both("CREATE TABLE t (id int) PARTITION BY RANGE (id)", "CREATE TABLE part PARTITION OF t DEFAULT")
+    execute(
+        rig.target_dsn,
+        "CREATE FOREIGN DATA WRAPPER elsewhere",
+        "CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere",
+        'CREATE FOREIGN TABLE "Far" PARTITION OF t FOR VALUES FROM (0) TO (10) SERVER elsewhere',
+    )
+    with pytest.raises(ConfigurationError, match=r"partition public\.Far of public\.t is a foreign table") as refused:
+        rig.prepare()
+    execute(rig.target_dsn, *re.findall(r"ALTER TABLE \S+ DETACH PARTITION \S+[^.;\s]", str(refused.value)))
+    rig.prepare()

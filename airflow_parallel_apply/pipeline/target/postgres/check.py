@@ -37,6 +37,7 @@ from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexac
 from airflow_parallel_apply.pipeline.target.postgres.staging.staging import MOST_COLUMNS
 from airflow_parallel_apply.pipeline.target.postgres.standing import (
     about,
+    apart_findings,
     computation_findings,
     guard_findings,
     privilege_findings,
@@ -44,7 +45,6 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     schema_findings,
     standing_findings,
     table_name,
-    unlogged_findings,
 )
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
@@ -105,7 +105,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
             findings += _key_findings(table, expected.channels)
         findings += computation_findings(connection, session, tables)
         findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
-        findings += unlogged_findings(connection, session, (*names_of(expected.tables), *expected.followed))
+        findings += apart_findings(connection, session, (*names_of(expected.tables), *expected.followed))
         findings += privilege_findings(connection, session, tables, server["role"])
         findings += guard_findings(connection, session, tables, server["role"])
         if server["can_use_schema"] or not server["has_schema"]:

@@ -51,19 +51,29 @@ def privilege_findings(
         )
 
 
-def unlogged_findings(connection: Connection, session: Session, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    """Find those of these tables (schema, name) that a crash of the server would empty, and leave their positions."""
+def apart_findings(connection: Connection, session: Session, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Find those of these tables (schema, name) whose rows may be lost or kept while the positions are not."""
     named = dict.fromkeys(tables)
     values = {"schemas": [schema for schema, _ in named], "tables": [table for _, table in named]}
-    for name, schema, table in connection.execute(session.sql("check", "unlogged"), values).fetchall():
+    for name, schema, table, parent in connection.execute(session.sql("check", "apart"), values).fetchall():
+        recopy = f"`parallel-apply recopy --pipeline {session.pipeline} {table_options([name])}`"
+        if parent is not None:
+            yield new_finding(
+                Side.TARGET,
+                name,
+                f"the partition {schema}.{table} of {name} is a foreign table: its rows and the positions are not "
+                "committed together",
+                f"ALTER TABLE {parent} DETACH PARTITION {quoted(schema, table)}",
+                note=f"Then {recopy}, since rows of {name} may lie there.",
+            )
+            continue
         part = "" if name == f"{schema}.{table}" else f"the partition {schema}.{table} of "
         yield new_finding(
             Side.TARGET,
             name,
             f"{part}{name} is unlogged: a crash of the target would empty it, and its positions would stay",
             f"ALTER TABLE {quoted(schema, table)} SET LOGGED",
-            note="If the server has crashed since rows were applied, they are gone: then `parallel-apply recopy "
-            f"--pipeline {session.pipeline} {table_options([name])}`.",
+            note=f"If the server has crashed since rows were applied, they are gone: then {recopy}.",
         )
 
 

@@ -53,9 +53,11 @@ JOIN wanted whole ON whole.oid = above.oid AND whole.oid <> part.oid
 WHERE part.relispartition
 ORDER BY 1, 2;
 
--- name: unlogged
--- Tables that a crash of the server would empty: of these, or partitions of them, however deep.
-SELECT DISTINCT w.nspname || '.' || w.relname AS name, n.nspname::text, c.relname::text
+-- name: apart
+-- Tables whose rows do not share the fate of the positions, of these or partitions of them, however deep: a crash of the
+-- server empties unlogged ones; those of a foreign one are another server's. `parent`: what that is a partition of.
+SELECT DISTINCT w.nspname || '.' || w.relname AS name, n.nspname::text, c.relname::text,
+       CASE WHEN c.relkind = 'f' THEN i.inhparent::regclass::text END AS parent
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (nspname, relname)
 JOIN pg_namespace top ON top.nspname = w.nspname
 JOIN pg_class t ON t.relnamespace = top.oid AND t.relname = w.relname AND t.relkind IN ('r', 'p')
@@ -64,8 +66,9 @@ CROSS JOIN LATERAL (
     UNION
     SELECT tree.relid FROM pg_partition_tree(t.oid) AS tree WHERE t.relkind = 'p'
 ) AS held (oid)
-JOIN pg_class c ON c.oid = held.oid AND c.relkind = 'r' AND c.relpersistence = 'u'
+JOIN pg_class c ON c.oid = held.oid AND (c.relkind = 'r' AND c.relpersistence = 'u' OR c.relkind = 'f')
 JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
 ORDER BY 1, 2, 3;
 
 -- name: schemas
