@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.router.plan import plan
+from tests.support.ddl_messages import ddl, install
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
@@ -102,6 +103,24 @@ def test_another_pipeline_of_the_same_databases_stays_whole(rig: Rig, tmp_path: 
     other.write("INSERT INTO u VALUES (1)")
     other.run()
     assert other.comparison().equal
+
+
+@pytest.mark.parametrize("use", ["a source that sends DDL", "a queue"])
+def test_the_schema_stays_while_others_use_it(rig: Rig, use: str) -> None:
+    if use == "a queue":
+        execute(
+            rig.target_dsn,
+            "INSERT INTO parallel_apply.task (id, queue, version, at, claims, attempt, err, value, created, modified) "
+            "VALUES (gen_random_uuid(), 'doomed_not/0', 1, now(), 0, 0, '', '{}', now(), now())",
+        )
+    else:
+        install(rig.target_dsn)
+    assert [leftover.side for leftover in dropped(rig).left] == [Side.LOG]
+    assert rig.rows("SELECT pipeline FROM parallel_apply.pipeline") == []
+    if use == "a queue":
+        assert rig.rows("SELECT queue FROM parallel_apply.task") == [("doomed_not/0",)]
+    else:
+        execute(rig.target_dsn, ddl("SELECT 1"))
 
 
 @gated

@@ -55,15 +55,10 @@ def forget_pipeline(connection: Connection, session: Session) -> bool:
 
 
 def drop_unused_schema(connection: Connection, session: Session, where: str) -> Removal:
-    """Forget the pipeline's copy, and drop the schema where no pipeline and no copy is left in it."""
-    names = {"pipeline": session.pipeline, "schema": session.schema}
-    if connection.execute(session.sql("drop", "has_copies"), names).fetchone() == (True,):
-        connection.execute(session.sql("drop", "delete_copy"), names)
-        if connection.execute(session.sql("drop", "other_copies")).fetchone() != (0,):
-            # Of pipelines that are registered once their copy is there.
-            return Removal()
-    others = connection.execute(session.sql("drop", "others")).fetchone()
-    if others is not None and others[0]:
+    """Forget the pipeline's copy, and drop the schema where nobody else has anything in it."""
+    if _has(connection, session, "copy"):
+        connection.execute(session.sql("drop", "delete_copy"), {"pipeline": session.pipeline})
+    if _is_used(connection, session):
         return Removal()
     try:
         with connection.transaction():
@@ -73,3 +68,20 @@ def drop_unused_schema(connection: Connection, session: Session, where: str) -> 
         what = f"schema {session.schema}, which holds no pipeline any more: {error.diag.message_primary}"
         return Removal(left=(Leftover(side=Side.TARGET, what=what, command=command),))
     return Removal(done=(f"dropped schema {session.schema} from {where}, since no pipeline is left in it",))
+
+
+def _is_used(connection: Connection, session: Session) -> bool:
+    """True while others need the schema: pipelines; copies of those that are registered once theirs is there; queues;
+    the database as a source that sends DDL.
+    """
+    users = {"pipeline": "other_pipelines", "copy": "other_copies", "task": "other_tasks"}
+    return _has(connection, session, "ddl_key") or any(
+        connection.execute(session.sql("drop", others), {"pipeline": session.pipeline}).fetchone() == (True,)
+        for table, others in users.items()
+        if _has(connection, session, table)
+    )
+
+
+def _has(connection: Connection, session: Session, table: str) -> bool:
+    names = {"schema": session.schema, "table": table}
+    return connection.execute(session.sql("drop", "has"), names).fetchone() == (True,)

@@ -16,17 +16,21 @@ WHERE relname = 'applied_table' AND relnamespace = to_regnamespace(quote_ident(%
 -- name: delete_referring
 DELETE FROM {schema}.{table} WHERE pipeline = %(pipeline)s;
 
--- name: has_copies
-SELECT to_regclass(format('%%I.copy', %(schema)s::text)) IS NOT NULL;
+-- name: has
+SELECT to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text)) IS NOT NULL;
 
 -- name: delete_copy
 DELETE FROM {schema}.copy WHERE pipeline = %(pipeline)s;
 
 -- name: other_copies
-SELECT count(*) FROM {schema}.copy WHERE finished IS NULL;
+SELECT EXISTS (SELECT FROM {schema}.copy WHERE finished IS NULL);
 
--- name: others
-SELECT count(*) FROM {schema}.pipeline;
+-- name: other_tasks
+-- In queues of pipelines whose target is elsewhere, or of anybody else.
+SELECT EXISTS (SELECT FROM {schema}.task WHERE NOT starts_with(queue, %(pipeline)s || '/'));
+
+-- name: other_pipelines
+SELECT EXISTS (SELECT FROM {schema}.pipeline);
 
 -- name: drop_schema
 DROP SCHEMA {schema} CASCADE;
