@@ -120,6 +120,39 @@ def test_a_demand_that_a_copy_of_a_later_moment_does_not_meet_is_passed_over_alo
     assert_equal(rig)
 
 
+def test_what_the_targets_own_objects_forbid_is_followed_once_they_are_out_of_the_way(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v integer)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 1)")
+    rig.run()
+    execute(rig.target_dsn, "CREATE VIEW seen AS SELECT v FROM t")
+    told(rig, "ALTER TABLE t ALTER v TYPE bigint")
+    with pytest.raises(
+        FatalError, match=r"cannot alter type of a column used by a view.*rule _RETURN on view seen"
+    ) as red:
+        rig.run()
+    assert "drop them, and make them again behind it" in str(red.value)
+    assert "in a transaction" not in str(red.value)
+    execute(rig.target_dsn, "DROP VIEW seen")
+    rig.run()
+    assert_equal(rig)
+    assert rig.rows("SELECT pg_typeof(v)::text FROM t") == [("bigint",)]
+
+
+def test_what_cannot_run_in_a_transaction_is_passed_over(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
+    rig.prepare()
+    for text in ("VACUUM t", "SELECT 1 AS id INTO other"):
+        rig.transaction(ddl(text))
+    rig.write("INSERT INTO t VALUES (1)")
+    for _ in range(2):
+        with pytest.raises(FatalError, match=r"cannot run this in a transaction: (VACUUM t|SELECT 1)") as refused:
+            rig.run()
+        skip_as_the_hint_says(rig, refused.value)
+    rig.run()
+    assert_equal(rig)
+
+
 @pytest.mark.parametrize("is_told", [pytest.param(False, marks=GATED), pytest.param(True, marks=pytest.mark.long)])
 def test_a_wider_key_that_takes_the_name_of_the_former_one_is_followed_by_hand(rig: Rig, is_told: bool) -> None:
     """A key of integers comes to its end, and a filled column of bigints takes its place, in one transaction."""

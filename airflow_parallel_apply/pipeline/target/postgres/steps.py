@@ -47,12 +47,10 @@ _LOOKS_AT_PARTITIONS: Final = ("check_default_partition_contents", ADDS_CONSTRAI
 """The server's functions that look whether rows that are there may stay where they are, beside a new partition."""
 _LOOKS_AT_ROWS: Final = (ADDS_CONSTRAINTS, "comparetup_index_btree", "comparetup_index_btree_tiebreak")
 """The same of rows that are there already, under a new constraint or unique index."""
-_NOT_IN_TRANSACTION: Final = (
-    sqlstate.ACTIVE_TRANSACTION,
-    sqlstate.TRANSACTION_TERMINATION,
-    sqlstate.FEATURE_NOT_SUPPORTED,
-)
-"""VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT; what the server cannot do inside a block."""
+_NOT_IN_TRANSACTION: Final = (sqlstate.ACTIVE_TRANSACTION, sqlstate.TRANSACTION_TERMINATION)
+"""VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT."""
+_NOT_IN_BLOCK: Final = "exec_stmt_dynexecute"
+"""The server's function that refuses what a block does not do: COMMIT of another form, SELECT INTO."""
 _CONSTRAINTS: Final = (sqlstate.NOT_NULL_VIOLATION, sqlstate.CHECK_VIOLATION, sqlstate.UNIQUE_VIOLATION)
 
 _LACKS_TABLE: Final = (
@@ -276,10 +274,17 @@ def _run_statement(connection: Connection, step: Statement) -> None:
 
 def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
     shown = as_written(step.text)
-    if error.sqlstate in _NOT_IN_TRANSACTION:
+    if error.sqlstate in _NOT_IN_TRANSACTION or error.diag.source_function == _NOT_IN_BLOCK:
         return PlanError(
             f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",
-            hint="Run it on both sides by hand while the pipeline is stopped, and send no such message.",
+            hint=f"Run it at the target by hand, if it needs that; then {step.skipping}. Send no such statements.",
+        )
+    if error.sqlstate in (sqlstate.FEATURE_NOT_SUPPORTED, sqlstate.DEPENDENT_OBJECTS):
+        return TargetError(
+            f"the target refuses the DDL: {shown}: {wording(error)[0]}",
+            hint="Where other objects of the target use what it changes, drop them, and make them again behind it: run "
+            "again in between. Where the target's table cannot have this, as one that is partitioned otherwise, "
+            f"{step.skipping}.",
         )
     is_placed = error.diag.constraint_name is None and error.diag.source_function in _LOOKS_AT_PARTITIONS
     if error.sqlstate == sqlstate.CHECK_VIOLATION and is_placed:
