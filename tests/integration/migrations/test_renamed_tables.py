@@ -30,18 +30,20 @@ RENAMES = {
 }  # fmt: skip
 
 
-@gated
-def test_a_table_in_the_way_at_the_target_is_named_and_what_is_printed_leads_on(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("name", "free"), [pytest.param("a_old", "a_old_in_the_way", marks=GATED), ("表" * 21, "表" * 13 + "_in_the_way")]
+)
+def test_a_table_in_the_way_at_the_target_is_named_and_what_is_printed_leads_on(rig: Rig, name: str, free: str) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.run()
-    execute(rig.target_dsn, "CREATE TABLE a_old (other text)", "INSERT INTO a_old VALUES ('kept')")
-    rig.write("ALTER TABLE a RENAME TO a_old", "UPDATE a_old SET v = 'archived' WHERE id = 1")
-    with pytest.raises(FatalError, match=r"has other tables of these names: public\.a_old") as caught:
+    execute(rig.target_dsn, f"CREATE TABLE {name} (other text)", f"INSERT INTO {name} VALUES ('kept')")
+    rig.write(f"ALTER TABLE a RENAME TO {name}", f"UPDATE {name} SET v = 'archived' WHERE id = 1")
+    with pytest.raises(FatalError, match=rf"has other tables of these names: public\.{name}") as caught:
         rig.run()
     printed = str(caught.value).partition("at the target (")[2].partition("), then")[0]
     execute(rig.target_dsn, *printed.split("; "))
     rig.run()
-    assert rig.rows("SELECT other FROM a_old_in_the_way") == [("kept",)]
+    assert rig.rows(f"SELECT other FROM {free}") == [("kept",)]
     assert_equal(rig)
 
 

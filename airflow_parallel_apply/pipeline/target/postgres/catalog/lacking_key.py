@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.model.finding import table_options
-from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 
 _ASIDE: Final = "_before"
-_LETTERS: Final = 50
 
 
 def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
@@ -29,7 +28,7 @@ def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
             "Should it fail for a value that is there twice, empty the table and run it again; then "
             f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew"
         )
-    aside = f"{relation.table[:_LETTERS]}{_ASIDE}"
+    aside = suffixed(relation.table, _ASIDE)
     like = f"LIKE {quoted(relation.schema, aside)} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY"
     return (
         f"ALTER TABLE {name} RENAME TO {quoted(aside)}",

@@ -14,11 +14,10 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
-from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 _ASIDE: Final = "parallel_apply_renaming_{}"
 _IN_THE_WAY: Final = "_in_the_way"
-_LETTERS: Final = 40
 
 
 class RenamedColumns(TargetError):
@@ -112,7 +111,7 @@ def renaming(pairs: Sequence[tuple[Name, str, str]], there: Collection[str]) -> 
 
 def out_of_the_way(name: str) -> str:
     """The name of a column that had this one, which another column is to have."""
-    return f"{name[:_LETTERS]}{_IN_THE_WAY}"
+    return suffixed(name, _IN_THE_WAY)
 
 
 def _renaming_one(table: Name, old: str, new: str) -> sql.Composed:

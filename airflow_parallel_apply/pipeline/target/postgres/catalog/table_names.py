@@ -9,12 +9,12 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Renaming
+from airflow_parallel_apply.postgres.quoting import suffixed
 
 Name = tuple[str, str]
 """Schema and table."""
 _ASIDE: Final = "parallel_apply_renaming_{}"
 _IN_THE_WAY: Final = "_in_the_way"
-_LETTERS: Final = 40
 _TRIES: Final = 100
 
 
@@ -69,7 +69,7 @@ def existing(connection: psycopg.Connection[Any], names: Iterable[Name]) -> set[
 def free_name(connection: psycopg.Connection[Any], name: Name) -> Name:
     """A name for a table that is in the way. Errors: psycopg's own."""
     schema, table = name
-    candidates = [(schema, f"{table[:_LETTERS]}{_IN_THE_WAY}{number or ''}") for number in range(_TRIES)]
+    candidates = [(schema, suffixed(table, f"{_IN_THE_WAY}{number or ''}")) for number in range(_TRIES)]
     taken = existing(connection, candidates)
     return next((one for one in candidates if one not in taken), candidates[0])
 

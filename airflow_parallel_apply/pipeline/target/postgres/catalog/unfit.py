@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import table_options
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
-from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-
-_LETTERS: Final = 50
 
 
 class MissingTable(TargetError):
@@ -92,7 +90,7 @@ def rows_differ(relation: Relation) -> str:
 
 def renaming_away(relation: Relation, kind: str) -> str:
     """The statement that frees a table's name of what is no table."""
-    aside = quoted(f"{relation.table[:_LETTERS]}_aside")
+    aside = quoted(suffixed(relation.table, "_aside"))
     return f"ALTER {kind.upper()} {quoted(relation.schema, relation.table)} RENAME TO {aside}"
 
 

@@ -11,14 +11,12 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.postgres import sqlstate
-from airflow_parallel_apply.postgres.quoting import quoted
+from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 OUT_OF_BOUNDS: Final = "ExecPartitionCheckEmitError"
 """The server's function that refuses a row of a partition which is written to by its own name."""
 _FINDS_PARTITION: Final = "ExecFindPartition"
 _HASH: Final = re.compile(r"modulus (\d+), remainder (\d+)")
-_NAME_BYTES: Final = 50
-"""Bytes, of the 63 that a name has at most; what is longer, the server cuts."""
 _QUERY: Final = """
 SELECT p.partstrat::text, a.nspname::text, above.relname::text, ARRAY(
     SELECT r.relname::text FROM pg_catalog.pg_class r WHERE r.relnamespace = n.oid
@@ -61,7 +59,7 @@ def name_partition(connection: psycopg.Connection[Any], error: ParallelApplyErro
         return
     # By hash there is no default.
     values = _missing_remainders(bounds) if strategy == "h" else ["DEFAULT"]
-    free = _free_names(f"{_cut(table)}_{'part' if strategy == 'h' else 'default'}", set(taken))
+    free = _free_names(suffixed(table, "_part" if strategy == "h" else "_default"), set(taken))
     parent = quoted(schema, table)
     make = [
         f"CREATE TABLE {quoted(schema, name)} PARTITION OF {parent} {one}"
@@ -85,7 +83,3 @@ def _free_names(name: str, taken: set[str]) -> Iterator[str]:
     """The name itself, if nothing has it, and numbered ones."""
     names = chain([name], (f"{name}{number}" for number in count(1)))
     return (one for one in names if one not in taken)
-
-
-def _cut(name: str) -> str:
-    return name.encode()[:_NAME_BYTES].decode(errors="ignore")
