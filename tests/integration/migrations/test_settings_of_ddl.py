@@ -52,6 +52,27 @@ def test_what_a_statement_made_of_older_rows_under_the_session_s_settings_it_mak
     assert comparison.equal, comparison
 
 
+def test_bounds_and_conditions_mean_at_the_target_what_they_meant_in_their_session(rig: Rig) -> None:
+    statements = (
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM ('01/02/2025') TO ('01/03/2025')",
+        "ALTER TABLE t ADD CONSTRAINT late CHECK (at > '01/02/2024')",
+    )
+    rig.both("CREATE TABLE t (at timestamptz) PARTITION BY RANGE (at)")
+    rig.prepare()
+    rig.transaction(
+        "SET timezone = 'Asia/Tokyo'",
+        "SET datestyle = 'SQL, DMY'",
+        *(one for text in statements for one in (text, rig.ddl(text))),
+        "INSERT INTO t VALUES ('01/02/2025')",
+    )
+    rig.run()
+    made = (
+        "SELECT pg_get_expr(relpartbound, oid), (SELECT pg_get_constraintdef(k.oid) FROM pg_constraint k "
+        "WHERE k.conrelid = c.oid AND contype = 'c') FROM pg_class c WHERE relname = 't_1'"
+    )
+    assert rig.rows(made) == rig.rows(made, side="source")
+
+
 _DOUBLED = "ALTER TABLE t ALTER a TYPE integer USING a * 2"
 _FORMER = """
 CREATE FUNCTION parallel_apply.send_ddl(statement text) RETURNS void

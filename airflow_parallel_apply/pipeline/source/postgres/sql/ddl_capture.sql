@@ -122,10 +122,6 @@ AS $$
             WHERE current_setting(name) <> usual
                 -- Above zero all of them say the same.
                 AND CASE WHEN name = 'extra_float_digits' THEN current_setting(name)::int <= 0 ELSE true END
-                AND (
-                    statement ~* E'\\m(type|default|update|insert|delete|merge|select|do|call)\\M'
-                    OR name = 'standard_conforming_strings'
-                )
         ),
         ''
     ) || statement)
