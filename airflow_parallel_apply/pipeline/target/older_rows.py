@@ -52,19 +52,21 @@ def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()
         width = len(newer.columns)
         return Origin(relation=older, places=tuple(range(width)), fills=(None,) * width, letters=(None,) * width)
     found = compare_definitions(older, newer)
-    renamed = {change.new: change.old for change in found.changes if change.new is not None}
+    # By names: the columns of a change may have numbers that the definitions do not tell.
+    renamed = {change.new.name: change.old for change in found.changes if change.new is not None}
+    names = [column.name for column in older.columns]
     places: list[int | None] = []
     fills: list[str | None] = []
     letters: list[int | None] = []
     for column in newer.columns:
-        before = renamed[column] if column in renamed else _of_name(older, column, found)
+        before = renamed[column.name] if column.name in renamed else _of_name(older, column, found)
         since = [
             column,
             *(one for middle in between for one in middle.columns if one.number == column.number is not None),
         ]
         is_there = before is not None and all(_holds(one, before) for one in since)
-        places.append(older.columns.index(before) if is_there and before is not None else None)
-        fills.append(column.fill if before is None and column in renamed else None)
+        places.append(names.index(before.name) if is_there and before is not None else None)
+        fills.append(column.fill if before is None and column.name in renamed else None)
         letters.append(None if before is None else _letters(before, since))
     return Origin(relation=older, places=tuple(places), fills=tuple(fills), letters=tuple(letters))
 
