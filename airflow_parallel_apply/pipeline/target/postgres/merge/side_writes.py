@@ -8,7 +8,8 @@ counted where nothing of the target's acts on the rows that come.
 Source: `pg_stat_get_xact_tuples_*`. They count this session's rows that are not yet reported, so two readings inside
 one transaction are compared. An update that moves a row to another partition counts as a deletion and an insertion
 there: of what each table is to have, (inserted - deleted) and (inserted + updated) are compared, which such updates
-leave as they are, and which no other writes can.
+leave as they are, and which no other writes can. What a trigger takes back itself, where it catches an error, counts as
+written.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def fill(
     if statement is None:
         return ()
     require_none_on_filling(connection, tables, column.name, schema=session.schema, as_replica=True)
-    settings = () if found_type == column.type_name else exact_session(found_type, column.type_name)
+    settings = exact_session(found_type, column.type_name)
     by_hand = *(sql.SQL("{}").format(sql.SQL(one)) for one in settings), statement
     if not any(table.has_guards for table in tables):
         return by_hand
