@@ -324,6 +324,30 @@ def test_without_that_right_no_foreign_key_to_one_partition_acts_on_what_a_copy_
 
 
 @gated
+@pytest.mark.parametrize(("event", "body"), [("INSERT", "DELETE FROM child"), ("TRUNCATE", "UPDATE child SET v = 1")])
+def test_without_that_right_a_trigger_that_changes_rows_which_a_foreign_key_may_change_is_named(
+    source_dsn: str, target_dsn: str, tmp_path: Path, event: str, body: str
+) -> None:
+    with plain_rig(source_dsn, target_dsn, tmp_path) as rig:
+        rig.both(
+            "CREATE TABLE t (id integer PRIMARY KEY)",
+            "CREATE TABLE parent (id integer PRIMARY KEY)",
+            "CREATE TABLE child (id integer PRIMARY KEY REFERENCES parent ON DELETE CASCADE, v integer)",
+        )
+        rig.prepare()
+        rig.write(*(f"INSERT INTO {table} VALUES (1)" for table in ("t", "parent", "child")))
+        rig.run()
+        execute(
+            make_conninfo(rig.target_dsn, user="postgres"),
+            f"CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {body}; RETURN NULL; END$$",
+            f"CREATE TRIGGER act AFTER {event} ON t EXECUTE FUNCTION act()",
+        )
+        with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied"):
+            again(rig, "t")
+        require_green_and_equal(rig)
+
+
+@gated
 def test_another_tables_copy_leaves_in_doubt_what_somebody_else_did_to_the_publication(rig: Rig) -> None:
     require_green_and_equal(rig)
     publishing = "ALTER PUBLICATION parallel_apply_p SET (publish = '{}')"

@@ -192,7 +192,9 @@ class Recopy:
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
             as_replica = be_replica(connection, self._writing)
             tables = hold_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
-            beside = SideWrites(connection, self._writing, followed=self._followed, as_replica=as_replica)
+            beside = SideWrites(
+                connection, self._writing, followed=self._followed, as_replica=as_replica, only_adds=True
+            )
             beside.begin(tables)
             empty_tables(connection, self._writing, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)

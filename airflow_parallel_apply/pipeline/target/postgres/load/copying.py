@@ -111,7 +111,7 @@ class CarefulCopying(Copying):
         self._as_replica = as_replica
         self._inexact = inexact_columns(table)
         self._name = f"c_{uuid4().hex}"
-        self._beside = SideWrites(connection, session, followed=followed, as_replica=as_replica)
+        self._beside = SideWrites(connection, session, followed=followed, as_replica=as_replica, only_adds=True)
 
     @property
     def columns(self) -> sql.Composed:

@@ -85,8 +85,8 @@ class _Reading:
 
 
 class SideWrites:
-    """Counts the writes of one transaction. `followed`: schema and name of each of the pipeline's tables. Counts from
-    the first guarded table on.
+    """Counts the writes of one transaction. `followed`: schema and name of each of the pipeline's tables. `only_adds`:
+    rows are inserted and tables truncated, so no foreign key changes any. Counts from the first guarded table on.
     """
 
     def __init__(
@@ -96,12 +96,14 @@ class SideWrites:
         *,
         followed: Callable[[], Collection[tuple[str, str]]],
         as_replica: bool,
+        only_adds: bool = False,
     ) -> None:
         self._connection = connection
         self._schema = session.schema
         self._pipeline = session.pipeline
         self._followed = followed
         self._as_replica = as_replica
+        self._keys_act = not (as_replica or only_adds)
         self._guarded: dict[int, TargetTable] = {}
         self._acting: dict[int, dict[str, ActingKey]] = {}
         """The foreign keys that change a table's rows by themselves, as the source's have done, by name."""
@@ -207,14 +209,14 @@ class SideWrites:
         """True if foreign keys of the target may change rows beside those of these tables that change."""
         if any(self._acted.values()):
             return True
-        if self._as_replica or not any(table.fires for table in tables):
+        if not self._keys_act or not any(table.fires for table in tables):
             return False
         oids = {table.oid for table in tables}
         return any(not key.parents.isdisjoint(oids) for key in find_acting_keys(self._connection, schema=self._schema))
 
     def _find_tables(self, tables: Sequence[TargetTable]) -> Collection[int]:
         names = {*self._followed(), *((table.relation.schema, table.relation.table) for table in tables)}
-        for key in find_acting_keys(self._connection, schema=self._schema):
+        for key in find_acting_keys(self._connection, schema=self._schema) if self._keys_act else ():
             for child in key.children:
                 self._acting.setdefault(child, {})[key.name] = key
         found = self._connection.execute(
