@@ -22,20 +22,20 @@ def registered_schema_id(registry: str, subject: str, schema: dict[str, Any]) ->
     refuses it, as incompatible with the one before; `ConfigurationError`; `Unavailable`.
     """
     body = json.dumps({"schema": json.dumps(schema)}).encode()
-    answer = _asked(registry, f"subjects/{quote(subject, safe='')}/versions", body, about=f"the schema of {subject}")
-    return int(answer["id"])
+    path = f"subjects/{quote(subject, safe='')}/versions"
+    return int(_asked(registry, path, body, about=f"the schema of {subject}", word="id"))
 
 
 def registered_schema(registry: str, schema_id: int) -> dict[str, Any]:
     """The schema that an id stands for. Errors: as above."""
     found: dict[str, Any] = json.loads(
-        _asked(registry, f"schemas/ids/{schema_id}", None, about=f"the schema id {schema_id}")["schema"]
+        _asked(registry, f"schemas/ids/{schema_id}", None, about=f"the schema id {schema_id}", word="schema")
     )
     return found
 
 
-def _asked(registry: str, path: str, body: bytes | None, *, about: str) -> dict[str, Any]:
-    """The registry's answer; with a body it is a POST."""
+def _asked(registry: str, path: str, body: bytes | None, *, about: str, word: str) -> Any:
+    """The value that the registry's answer has under a word; with a body it is a POST."""
     parts = urlsplit(registry)
     login, _, host = parts.netloc.rpartition("@")
     url = urlunsplit((parts.scheme, host, f"{parts.path.rstrip('/')}/{path}", "", ""))
@@ -46,8 +46,7 @@ def _asked(registry: str, path: str, body: bytes | None, *, about: str) -> dict[
         headers["Authorization"] = "Basic " + base64.b64encode(unquote(login).encode()).decode()
     try:
         with urlopen(Request(url, body, headers), timeout=_SECONDS) as answer:  # noqa: S310  # its scheme was looked at
-            found: dict[str, Any] = json.load(answer)
-            return found
+            return json.load(answer)[word]
     except HTTPError as error:
         text = " ".join(error.read().decode(errors="replace").split())
         if error.code in _UNPROCESSABLE:
@@ -55,5 +54,11 @@ def _asked(registry: str, path: str, body: bytes | None, *, about: str) -> dict[
         if error.code < 500:
             raise ConfigurationError(f"the schema registry answers {error.code}: {text}", op="encode") from error
         raise Unavailable(f"the schema registry answers {error.code}: {text}", op="encode") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise Unavailable(
+            f"what answers for the schema registry about {about} is no registry",
+            op="encode",
+            hint="Is a page or a gateway before it? Name the registry itself in the connection.",
+        ) from error
     except (URLError, OSError) as error:
         raise Unavailable(f"the schema registry cannot be reached: {error}", op="encode") from error

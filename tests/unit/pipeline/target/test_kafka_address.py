@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
-from airflow_parallel_apply.pipeline.target.kafka import KafkaAddress
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.target.kafka import KafkaAddress, registry
 
 STAGING = "staging=/mnt/staging"
 
@@ -51,3 +53,12 @@ def test_a_login_speaks_sasl_over_tls_unless_it_is_told_otherwise() -> None:
 def test_an_option_that_is_not_usable_is_named(url: str, option: str) -> None:
     with pytest.raises(ConfigurationError, match=f"option {option}:"):
         parsed(url)
+
+
+@pytest.mark.parametrize("answer", [b"<html>Sign in</html>", b"{}", b"[]", b"null"])
+def test_a_page_that_answers_for_the_schema_registry_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    monkeypatch.setattr(registry, "urlopen", lambda *_, **__: io.BytesIO(answer))
+    with pytest.raises(Unavailable, match="is no registry"):
+        registry.registered_schema_id("https://gateway", "orders-value", {})
