@@ -12,6 +12,8 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, DdlPolicy, EpochProtocol, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors
+from airflow_parallel_apply.pipeline.target.mariadb.address import parse_address
+from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.rig import skip_as_the_hint_says
 from tests.support.variants import GATED, gated, variants
@@ -222,6 +224,18 @@ def test_a_server_that_would_lose_commits_or_parts_of_them_is_refused(
             maria.rig.prepare()
     finally:
         maria.server.run(f"SET GLOBAL {setting} = {given}")
+
+
+def test_no_limit_of_the_server_ends_a_transaction_that_waits_for_its_next_rows(maria: MariaDbRig) -> None:
+    limits = ("idle_transaction_timeout", "idle_write_transaction_timeout", "idle_readonly_transaction_timeout")
+    maria.server.run(";".join(f"SET GLOBAL {limit} = 5" for limit in limits))
+    session = Session(parse_address(maria.rig.target_dsn), pipeline="demo")
+    try:
+        found = session.rows("SHOW SESSION VARIABLES WHERE Variable_name LIKE 'idle%%timeout'")
+    finally:
+        session.close()
+        maria.server.run(";".join(f"SET GLOBAL {limit} = 0" for limit in limits))
+    assert dict(found) == dict.fromkeys(limits, "0")
 
 
 def test_a_user_without_a_right_is_told_how_it_gets_it(maria: MariaDbRig) -> None:

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _LOCK_SECONDS: Final = 10
+_ROWS_SECONDS: Final = 3600
 _WIDEST: Final = 4
 """The most bytes that one letter or byte becomes in a statement."""
 
@@ -33,7 +34,10 @@ _SETTINGS: Final = (
     " foreign_key_checks = 0,"
     # No limit of the server's cuts rows off, or ends a statement that takes long.
     " sql_safe_updates = 0, sql_big_selects = 1, sql_select_limit = 18446744073709551615, completion_type = 0,"
-    " /*M! max_statement_time = 0, */"
+    " /*M! max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0,"
+    " idle_readonly_transaction_timeout = 0, */"
+    # Rows that are sent, or read, wait for Spark and the other side.
+    f" net_read_timeout = {_ROWS_SECONDS}, net_write_timeout = {_ROWS_SECONDS},"
     f" innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = {_LOCK_SECONDS}",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION TRANSACTION READ WRITE",
