@@ -316,6 +316,26 @@ def test_an_open_reader_sees_later_commits(url: str, reading: Reading) -> None:
         assert writer.commit(number + 1) == reader.state()
 
 
+def test_a_log_that_is_restored_in_place_is_read_anew_by_whoever_has_it_open(url: str, reading: Reading) -> None:
+    """What is the same in both stays as it is, as `rsync --delete` leaves it; log.json, too."""
+    first = history(0, 2)
+    writer = open_writer(url)
+    writer.append(*first)
+    writer.commit(1)
+    kept = set((Path(url) / "manifests").iterdir())
+    opened = open_reader(url)
+    for value in ("lost", "new"):
+        later = history(2, 3, value=value)
+        writer = open_writer(url)
+        writer.append(*later)
+        writer.commit(2)
+        for reader in (opened, reading(url)):
+            assert in_order(reader).equals(pa.Table.from_batches([first[0], later[0]]))
+        for path in set((Path(url) / "manifests").iterdir()) - kept:
+            path.unlink()
+        assert opened.state().last_seqno == 1
+
+
 def test_row_groups_in_the_manifest_are_those_of_the_file(url: str) -> None:
     writer = open_writer(url)
     writer.append(*random_history(20_000, seed=1))

@@ -30,18 +30,29 @@ def load(directory: LogDirectory) -> LogView:
     return _view(_newest(directory))
 
 
-def catch_up(directory: LogDirectory, view: LogView) -> LogView:
-    """The newest view, from an older one: one look for the next version's name when there is none."""
-    while directory.manifest_path(view.version + 1).exists():
-        view = advance(view, read_manifest(directory, view.version + 1))
-    return view
-
-
-def read_manifest(directory: LogDirectory, version: int) -> Manifest:
-    """One version, checked. `LogError` names the file. Kept for who reads it next, as long as the file is the same: of
-    thousands of tables it takes a second.
+class NewestView:
+    """The newest view of a log, from look to look: one for the next version's name when there is none. It is read anew
+    if the last manifest is another file by now, or gone: the directory was restored. Threads may share one.
     """
-    return _read_file(_file(directory, version))
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._seen = self._read()
+
+    def look(self) -> LogView:
+        """Errors: as `load`."""
+        view, last = self._seen
+        if not last.path.exists() or _file(self._directory, last.version) != last:
+            view, last = self._read()
+        while self._directory.manifest_path(view.version + 1).exists():
+            last = _file(self._directory, view.version + 1)
+            view = advance(view, _read_file(last))
+        self._seen = view, last
+        return view
+
+    def _read(self) -> tuple[LogView, _File]:
+        files = _newest(self._directory)
+        return _view(files), files[-1]
 
 
 def manifest_contents(directory: LogDirectory, *, after_version: int) -> list[bytes]:
@@ -113,6 +124,7 @@ def _view(files: tuple[_File, ...]) -> LogView:
 
 @lru_cache(maxsize=_KEPT_MANIFESTS)
 def _read_file(file: _File) -> Manifest:
+    """One version, checked. `LogError` names the file. Of thousands of tables it takes a second."""
     manifest = _manifest(read_checked(file.path), str(file.path))
     if manifest.version != file.version:
         raise LogError(f"{file.path} says that it is version {manifest.version}", hint=RESTORE)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import RESTORE, LogDirectory, file_errors
 from airflow_parallel_apply.pipeline.log.identity import read_identity
-from airflow_parallel_apply.pipeline.log.manifest_file import catch_up, load
+from airflow_parallel_apply.pipeline.log.manifest_file import NewestView
 from airflow_parallel_apply.pipeline.log.protocol import LogIdentity, LogState, Segment
 from airflow_parallel_apply.pipeline.log.row_groups import Footer, Footers, Wanted
 from airflow_parallel_apply.pipeline.log.schema import ROWS, STORED, TRANSACTIONS
@@ -43,7 +43,7 @@ class DirectoryLogReader:
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._identity = read_identity(directory)
-        self._view = load(directory)
+        self._newest = NewestView(directory)
 
     @property
     def identity(self) -> LogIdentity:
@@ -58,8 +58,7 @@ class DirectoryLogReader:
         return None
 
     def state(self) -> LogState:
-        self._view = view = catch_up(self._directory, self._view)
-        return view.state
+        return self._newest.look().state
 
     def verify(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
