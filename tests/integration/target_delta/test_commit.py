@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +12,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.fs import DeltaStorageHandler
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.delta import applying, positions
 from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 from airflow_parallel_apply.pipeline.target.delta.merge import merge
 from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
-from airflow_parallel_apply.pipeline.target.steps import Merge, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Truncate
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
 
@@ -83,6 +85,32 @@ def test_a_truncate_lies_between_what_comes_before_it_and_behind_it(rig: LakeRig
     assert rig.rows(A) == [("1", "b", "y")]
     assert rig.rows(B) == [("9", "b")]
     assert rig.seqnos() == [2, 2]
+
+
+def test_a_unit_that_adds_a_column_looks_at_the_others_as_well(tmp_path: Path) -> None:
+    """Somebody has given one another type since the run began, and a merge would cast."""
+    older, newer = relation(1, "a", "id v", key="id"), relation(2, "a", "id v more", key="id")
+    more = replace(newer.columns[2], fill="NULL", number=3)
+    columns = [
+        tuple(replace(one, number=number) for number, one in enumerate(each.columns[:2], 1)) for each in (older, newer)
+    ]
+    older, newer = replace(older, columns=columns[0]), replace(newer, columns=(*columns[1], more))
+    rig = LakeRig(f"delta://{tmp_path}", [older])
+    rig.begin()
+    rig.known.relations[2] = newer
+    rig.apply(-1, 1, [insert(1, "1", "2")])
+    table = rig.table(older)
+    rows = table.to_pyarrow_table()
+    write_deltalake(
+        table, rows.set_column(1, "v", rows.column("v").cast(pa.int32())), mode="overwrite", schema_mode="overwrite"
+    )
+    target = rig.open()
+    target.take(None, generation=1, token="all")
+    unit = rig.unit(1, 2, claim="all", channel=None)
+    redefine = Redefine(older_id=1, newer_id=2, ddl=DdlPolicy.APPLY)
+    staged = LakeRig.stage(replace(rig, relations=[older, newer]), unit, [insert(2, "2", "3", None, of=2)])
+    with pytest.raises(TargetError, match=r"column v of public\.a is int32"):
+        target.commit(unit, [redefine, Merge(staged)])
 
 
 @pytest.mark.parametrize("is_maintained", [False, True], ids=["truncated twice", "emptied, and maintained"])

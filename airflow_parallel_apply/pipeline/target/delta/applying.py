@@ -76,10 +76,10 @@ class Applier:
             tables.append(found if known is None else replace(known, table_id=found.table_id, oid=found.oid))
             if self._lake.is_feed:
                 require_feed(relation, schema_of(table))
-            elif any(change.effect is Effect.ADD_COLUMNS for change in own):
-                require_addable(table, relation, [name for change in own for name in change.added])
             else:
-                require_fit(relation, schema_of(table))
+                require_addable(table, relation, [name for change in own for name in change.added])
+                adds_columns = any(change.effect is Effect.ADD_COLUMNS for change in own)
+                require_fit(relation, schema_of(table), adds_columns=adds_columns)
             for channel, seqno in channels.items():
                 reached = transaction_version(table, state.app_id(self._pipeline, channel))
                 if reached is not None and reached > seqno:

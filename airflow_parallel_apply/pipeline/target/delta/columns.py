@@ -142,9 +142,13 @@ def table_findings(relation: Relation, found: pa.Schema | None) -> Iterator[Find
             yield _finding(name, f"column {field.name} of {name}, which the source has not, takes no nulls")
 
 
-def require_fit(relation: Relation, found: pa.Schema) -> None:
-    """Raise `TargetError` for a table that cannot take the relation's rows."""
+def require_fit(relation: Relation, found: pa.Schema, *, adds_columns: bool = False) -> None:
+    """Raise `TargetError` for a table that cannot take the relation's rows. `adds_columns`: first it gets those that it
+    lacks.
+    """
     for finding in table_findings(relation, found):
+        if adds_columns and finding.column is not None and finding.column not in found.names:
+            continue
         raise TargetError(
             finding.what,
             op="commit",
