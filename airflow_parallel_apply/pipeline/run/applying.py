@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.run.bounds import for_source
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session, require_opened
@@ -87,7 +88,7 @@ def apply(
             config=config,
             bounds=ground.bounds,
             claimant=claimant,
-            capture=lambda: open_capture(source, config),
+            capture=lambda: open_capture(source, for_source(config, is_asked=opened.is_end_asked)),
             told=partial(told_instead_of_recopy, source, target),
             session=sessions[1],
             require_pipeline=partial(require_opened, sessions[1], opened),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, GapAhead, Unavailable
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -35,6 +35,13 @@ def asked_until(source: Endpoint, text: str) -> Until | None:
     except ConfigurationError as error:
         hint = f"{error.hint} Leave until empty for everything that is committed when the run first opens."
         raise ConfigurationError(f"parameter until: {error.message}", hint=hint.strip()) from error
+
+
+def for_source(config: PipelineConfig, *, is_asked: bool) -> PipelineConfig:
+    """The configuration for what looks at the source. `ddl=skip` takes tables as the catalog shows them now; in a run
+    whose end `is_asked` for, changes behind that end, which nobody has looked at, would be among them.
+    """
+    return replace(config, ddl=DdlPolicy.REFUSE) if is_asked and config.ddl is DdlPolicy.SKIP else config
 
 
 def stopped_at(positions: Sequence[Position]) -> int | None:

@@ -24,7 +24,15 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
-from airflow_parallel_apply.pipeline.run.bounds import asked_until, freeze, gap_ahead, refuse_gap, settle, stopped_at
+from airflow_parallel_apply.pipeline.run.bounds import (
+    asked_until,
+    for_source,
+    freeze,
+    gap_ahead,
+    refuse_gap,
+    settle,
+    stopped_at,
+)
 from airflow_parallel_apply.pipeline.run.checking import check_run
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.preparing import FIRST_CAPTURE_CHANGES
@@ -90,7 +98,7 @@ def open_run(
         try:
             with (
                 told_instead_of_recopy(source, target),
-                closing(open_capture(source, config)) as reading,
+                closing(open_capture(source, for_source(config, is_asked=asked is not None))) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):
                 # What `capture` froze stands, also where it alone was told an `until`.
@@ -103,7 +111,7 @@ def open_run(
                     config, log, writing, tasks, taken.generation, bounds, catch_up=catch_up, session_id=session_id
                 )
                 shown = source_connector(source).show_offset(bounds.until_offset)
-                opened = replace(opened, owner=owner, until_offset=shown)
+                opened = replace(opened, owner=owner, until_offset=shown, is_end_asked=asked is not None)
                 if former is not None and is_in_target(former) and tasks.place:
                     with closing(open_pipeline_queue(writing.target, target, None, config.pipeline)) as left:
                         left.sweep(below=taken.generation)

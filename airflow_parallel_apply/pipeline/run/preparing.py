@@ -37,7 +37,7 @@ from airflow_parallel_apply.pipeline.model.finding import refuse
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.rare_collection import rare_collection
-from airflow_parallel_apply.pipeline.run.bounds import asked_until, freeze, settle
+from airflow_parallel_apply.pipeline.run.bounds import asked_until, for_source, freeze, settle
 from airflow_parallel_apply.pipeline.run.checking import require_place_for_log, tell
 from airflow_parallel_apply.pipeline.run.sessions import open_session, reader_entry
 from airflow_parallel_apply.pipeline.run.values import CaptureReport
@@ -88,10 +88,10 @@ class _Ends:
 
 
 @contextmanager
-def _both(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Iterator[_Ends]:
+def _both(config: PipelineConfig, source: Endpoint, target: Endpoint, *, is_asked: bool = False) -> Iterator[_Ends]:
     with (
         told_instead_of_recopy(source, target),
-        closing(open_capture(source, config)) as reading,
+        closing(open_capture(source, for_source(config, is_asked=is_asked))) as reading,
         closing(open_session(target, config)) as writing,
     ):
         yield _Ends(source=source, target=target, reading=reading, writing=writing)
@@ -222,7 +222,7 @@ def capture(
     connector = source_connector(source)
     # Before anything is made.
     asked = asked_until(source, until)
-    with _both(config, source, target) as ends:
+    with _both(config, source, target, is_asked=asked is not None) as ends:
         reading, writing = ends.reading, ends.writing
         prepared = _prepare(config, ends, queue=queue, copying=copying)
         tell(prepared.warnings)

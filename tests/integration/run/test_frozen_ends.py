@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig
 
@@ -56,3 +56,15 @@ def test_lanes_do_with_ddl_as_the_run_was_opened_with(rig: Rig) -> None:
     edited.apply(opened)
     with pytest.raises(ParallelApplyError, match="the source sent DDL, which this pipeline refuses"):
         edited.close(opened)
+
+
+def test_a_run_with_an_end_that_was_asked_for_takes_nothing_behind_it_as_done(rig: Rig) -> None:
+    """What the catalog shows of tables is of later than that end."""
+    rig.both("ALTER TABLE t ADD v int")
+    rig.write("INSERT INTO t VALUES (1, 1)")
+    rig.run()
+    until = wal_end(rig)
+    rig.write("ALTER TABLE t ALTER v TYPE numeric USING v * 100")
+    with pytest.raises(SourceError, match="was rewritten while v changed"):
+        rig.having(ddl=DdlPolicy.SKIP).run(until=until)
+    rig.having(ddl=DdlPolicy.SKIP).run()
