@@ -15,7 +15,7 @@ from deltalake.fs import DeltaStorageHandler
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.delta import applying, positions
+from airflow_parallel_apply.pipeline.target.delta import applying, positions, tables
 from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 from airflow_parallel_apply.pipeline.target.delta.merge import merge
 from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
@@ -366,6 +366,19 @@ def test_what_was_staged_and_is_gone_is_staged_again(rig: LakeRig) -> None:
         target.commit(unit, [Merge(staged)])
     rig.apply(-1, 1, [insert(1, "1", "a", "x")])
     assert rig.seqnos() == [1, -1]
+
+
+def test_a_commit_on_a_disk_is_there_with_all_folders_that_are_on_the_way_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(tables, "_sync", synced.append)
+    rig = LakeRig(f"delta://{tmp_path}/lake", [A]).begin()
+    rig.apply(-1, 1, [insert(1, "1", "a", "x")])
+    own = tmp_path / "lake/_parallel_apply/demo"
+    staged = {path for path in synced if own / "staged" in path.parents and not path.suffix}
+    assert {own / "staged", own, own.parent, tmp_path / "lake/public/a", tmp_path / "lake/public"} <= {*synced}
+    assert {len(path.relative_to(own).parts) for path in staged} == {2, 3}
 
 
 def test_positions_are_read_into_no_buffers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,15 +159,20 @@ def sync(lake: Lake, uri: str, version: int) -> None:
     with table_errors("commit"):
         actions = [json.loads(line) for line in log.read_bytes().splitlines()]
         added = [Path(uri, unquote(action["add"]["path"])) for action in actions if "add" in action]
-        for path in (*added, *{file.parent for file in added}, log, log.parent, Path(uri)):
+        for path in (*added, *{file.parent for file in added}, log, log.parent, Path(uri), *_folders(lake, uri)):
             _sync(path)
 
 
 def sync_file(lake: Lake, uri: str) -> None:
     """Bring a file to the disk. Errors: `OSError`."""
     if lake.is_local:
-        _sync(Path(uri))
-        _sync(Path(uri).parent)
+        for path in (Path(uri), *_folders(lake, uri)):
+            _sync(path)
+
+
+def _folders(lake: Lake, uri: str) -> list[Path]:
+    """The folders on the way to it, which may be new themselves, the innermost first."""
+    return [folder for folder in Path(uri).parents if folder.is_relative_to(lake.root)]
 
 
 def _sync(path: Path) -> None:
