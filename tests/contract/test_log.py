@@ -317,7 +317,7 @@ def test_an_open_reader_sees_later_commits(url: str, reading: Reading) -> None:
 
 
 def test_a_log_that_is_restored_in_place_is_read_anew_by_whoever_has_it_open(url: str, reading: Reading) -> None:
-    """What is the same in both stays as it is, as `rsync --delete` leaves it; log.json, too."""
+    """Files that are the same in both stay as they are, as `rsync --delete` leaves it; log.json, too."""
     first = history(0, 2)
     writer = open_writer(url)
     writer.append(*first)

@@ -59,7 +59,7 @@ def test_lanes_do_with_ddl_as_the_run_was_opened_with(rig: Rig) -> None:
 
 
 def test_a_run_with_an_end_that_was_asked_for_takes_nothing_behind_it_as_done(rig: Rig) -> None:
-    """What the catalog shows of tables is of later than that end."""
+    """The catalog shows tables as they are later than that end."""
     rig.both("ALTER TABLE t ADD v int")
     rig.write("INSERT INTO t VALUES (1, 1)")
     rig.run()
