@@ -1,4 +1,4 @@
-"""Exports what the DAG `parallel_apply` has captured, or the rows of a query, as files or as messages of Kafka topics.
+"""Exports what a pipeline has captured, or the rows of a query, as files or as messages of Kafka topics.
 
 Trigger it with a form, or give it a schedule: each run adds the changes behind those that the place has, or the query's
 rows. Nothing is there twice, whatever is cleared, retried or triggered meanwhile.

@@ -34,7 +34,7 @@ def drop(
     """Remove a pipeline: its slot and publication, its positions, plan and staging, and its tasks in any queue.
 
     The tables that it follows stay as they are, on both sides. For a side that cannot be reached it prints the
-    commands, and exits with 1 if something is left. It may be repeated.
+    commands, and exits with 1 if something but the log is left. It may be repeated.
     """
     from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 
