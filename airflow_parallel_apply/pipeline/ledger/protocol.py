@@ -201,10 +201,12 @@ class Ledger(Protocol):
         """
         ...
 
-    def cut_plan(self, seqno: int, positions: Sequence[Position], *, generation: int) -> None:
+    def cut_plan(self, seqno: int | None, positions: Sequence[Position], *, generation: int) -> None:
         """Forget the planned epochs from the one on that goes on beyond `seqno`, so that they are planned anew with a
-        cut there; no-op where an epoch ends at it, and where a channel has begun that epoch. For the pipeline's owner,
-        under whose generation nobody moves `positions` yet: `OwnershipLost` when the generation is over.
+        cut there; no-op where an epoch ends at it, and where a channel has begun that epoch. And those from the one on
+        inside of which a channel stands: a ledger that had lost its end planned it, before that channel committed by
+        the former plan. For the pipeline's owner, under whose generation nobody moves `positions` yet: `OwnershipLost`
+        when the generation is over.
         """
         ...
 

@@ -210,9 +210,8 @@ def _seed(
     bounds = settle(log, session.ledger, bounds)
     if not catch_up:
         refuse_gap(log, session, bounds, generation=generation)
-    if bounds.until_seqno is not None:
-        # Who planned may not have known of this run.
-        session.ledger.cut_plan(bounds.until_seqno, session.target.positions(), generation=generation)
+    # Who planned may not have known of this run, nor of where the channels are.
+    session.ledger.cut_plan(bounds.until_seqno, session.target.positions(), generation=generation)
     positions = session.target.positions()
     log.state().require_kept(low_watermark(positions))
     until = bounds.until_seqno

@@ -8,7 +8,9 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.source.open import source_connector
+from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated, variants
 
@@ -42,6 +44,22 @@ def test_a_cleared_run_brings_the_channels_together_beyond_its_bound(rig: Rig, c
     closed = rig.having(consistency=consistency).run("early")
     assert positions(rig) == [1, 1]
     assert (closed.stop_seqno, closed.stopped_early) == (1, False)
+    assert rig.comparison().equal
+
+
+def test_a_plan_that_knows_nothing_of_where_channels_are_is_made_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger elsewhere lost its end, and planned again before a channel had committed by the former plan."""
+    rig.write("UPDATE t SET v = 'last'")
+    rig.capture("next")
+    execute(rig.target_dsn, "DELETE FROM parallel_apply.epoch WHERE last_seqno > 0")
+    with monkeypatch.context() as unknowing:
+        unknowing.setattr(PipelineSession, "plan_cuts", lambda session, above_seqno: ())
+        plan(rig.having(epoch_max_changes=1000).config, rig.target)
+    assert rig.rows("SELECT first_seqno, last_seqno FROM parallel_apply.epoch WHERE last_seqno > 0") == [(1, 2)]
+    rig.run("next")
+    assert positions(rig) == [2, 2]
     assert rig.comparison().equal
 
 

@@ -188,10 +188,15 @@ class MemoryLedger:
             for epoch in self._data.plan
         )
 
-    def cut_plan(self, seqno: int, positions: Sequence[Position], *, generation: int) -> None:
+    def cut_plan(self, seqno: int | None, positions: Sequence[Position], *, generation: int) -> None:
         self._require(generation)
         lowest, highest = low_watermark(positions), max(position.seqno for position in positions)
         for epoch in self._data.plan:
+            inside = any(epoch.first_seqno <= at.seqno < epoch.last_seqno for at in positions)
+            if inside and epoch.kind is EpochKind.PARALLEL:
+                self._data.plan = [other for other in self._data.plan if other.last_seqno < epoch.first_seqno]
+                break
+        for epoch in self._data.plan if seqno is not None else ():
             if epoch.first_seqno <= seqno < epoch.last_seqno and (
                 highest < epoch.first_seqno or (highest < epoch.last_seqno and lowest == highest)
             ):

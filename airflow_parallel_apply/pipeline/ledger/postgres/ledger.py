@@ -132,7 +132,7 @@ class PostgresLedger:
     def is_planned(self, unit: Unit) -> bool:
         return self._plan.is_planned(unit)
 
-    def cut_plan(self, seqno: int, positions: Sequence[Position], *, generation: int) -> None:
+    def cut_plan(self, seqno: int | None, positions: Sequence[Position], *, generation: int) -> None:
         self._plan.cut(seqno, positions, generation)
 
     def channel_rows(self, positions: Sequence[Position]) -> tuple[tuple[int, int], ...]:

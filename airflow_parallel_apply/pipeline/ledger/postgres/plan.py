@@ -97,7 +97,7 @@ class PlanTable:
             found = self._session.connection().execute(ledger_sql(self._session, "plan", "is_planned"), names)
             return found.fetchone() is not None
 
-    def cut(self, seqno: int, positions: Sequence[Position], generation: int) -> None:
+    def cut(self, seqno: int | None, positions: Sequence[Position], generation: int) -> None:
         with self._session.transaction("plan") as connection:
             row = lock_pipeline(connection, self._session)
             require_owner(row or {"generation": None}, generation, so="and plans it alone")
@@ -107,7 +107,9 @@ class PlanTable:
                     "seqno": seqno,
                     "lowest": low_watermark(positions),
                     "highest": max(position.seqno for position in positions),
+                    "positions": [position.seqno for position in positions],
                 }
+                connection.execute(ledger_sql(self._session, "plan", "cut_at_positions"), names)
                 connection.execute(ledger_sql(self._session, "plan", "cut"), names)
 
     def channel_rows(self, positions: Sequence[Position]) -> tuple[tuple[int, int], ...]:

@@ -35,6 +35,17 @@ SELECT FROM {schema}.epoch
 WHERE pipeline = %(pipeline)s AND number = %(number)s
   AND (last_seqno = %(last_seqno)s OR (kind = 'serial' AND %(last_seqno)s BETWEEN first_seqno AND last_seqno));
 
+-- name: cut_at_positions
+-- Inside of a serial epoch all channels may stand, which went on one transaction at a time.
+DELETE FROM {schema}.epoch
+WHERE pipeline = %(pipeline)s
+  AND last_seqno >= (
+      SELECT min(e.first_seqno)
+      FROM {schema}.epoch e
+      JOIN unnest(%(positions)s::bigint[]) AS at (seqno) ON e.first_seqno <= at.seqno AND e.last_seqno > at.seqno
+      WHERE e.pipeline = %(pipeline)s AND e.last_seqno > %(lowest)s AND e.kind = 'parallel'
+  );
+
 -- name: cut
 -- An epoch that a channel has begun stays: its channels meet at its end. One in which all of them stand at the same seqno
 -- (several critical transactions that went on one by one) may be planned anew from there.
