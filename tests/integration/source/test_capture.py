@@ -214,6 +214,23 @@ def test_a_key_without_canonical_text_keeps_its_table_in_one_bucket(scene: Scene
     }
 
 
+def test_a_column_that_has_another_name_by_now_is_compared_by_the_collation_that_it_has(scene: Scene) -> None:
+    """The server of the tests makes no collation that is not deterministic."""
+    scene.execute(
+        'CREATE COLLATION folded FROM "C"',
+        "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'folded'",
+        "CREATE TABLE t (k text COLLATE folded PRIMARY KEY)",
+    )
+    scene.source().prepare()
+    scene.execute(
+        "INSERT INTO t SELECT 'k' || g FROM generate_series(1, 9) g",
+        "ALTER TABLE t RENAME k TO before",
+        "ALTER TABLE t ADD k text",
+    )
+    scene.capture()
+    assert len({row["bucket"] for row in scene.rows()}) == 1
+
+
 def test_ddl_messages_truncates_and_redefinitions_are_marked(scene: Scene) -> None:
     install(scene.dsn)
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -93,19 +92,6 @@ def describe_now(
     )
 
 
-def typings_of(connection: psycopg.Connection[Any], wires: Sequence[WireRelation]) -> Iterator[Sequence[Typing]]:
-    """The typings of each relation's columns, in their order. Errors: psycopg's own."""
-    arguments = {
-        "oids": [wire.oid for wire in wires for _ in wire.columns],
-        "names": [column.name for wire in wires for column in wire.columns],
-        "types": [column.type_oid for wire in wires for column in wire.columns],
-        "modifiers": [column.type_modifier for wire in wires for column in wire.columns],
-    }
-    rows = iter(connection.execute(statement("columns"), arguments).fetchall())
-    for wire in wires:
-        yield [Typing(*row) for row in islice(rows, len(wire.columns))]
-
-
 def describe(
     connection: psycopg.Connection[Any],
     wire: WireRelation,
@@ -121,12 +107,22 @@ def describe(
     and was then (see `shape.sql`). Collations and keys' types are those of now: the slot's past may have had others,
     and then another relation message follows.
     """
-    typings = next(typings_of(connection, [wire]))
+    arguments = {
+        "oid": wire.oid,
+        "types": [column.type_oid for column in wire.columns],
+        "modifiers": [column.type_modifier for column in wire.columns],
+    }
+    rows = connection.execute(statement("columns"), arguments).fetchall()
+    typings = [Typing(name, base, is_enum, is_deterministic=not folded) for name, base, is_enum, folded in rows]
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
     if seen is not None and known is not None and any((one.number or 0) > seen.last_number for one in known.columns):
         # A copy has come in between, of which nothing was told.
         seen = replace(seen, names=())
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
+    typings = [
+        typing._replace(is_deterministic=not folded if number is None else number not in folded)
+        for typing, number, (*_, folded) in zip(typings, numbers, rows, strict=True)
+    ]
     had_key = _had_key(shape, seen, known)
     then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape
     table = _described(connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known)
