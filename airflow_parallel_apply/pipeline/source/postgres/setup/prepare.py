@@ -116,9 +116,11 @@ class Preparation:
     def settle(self, log: LogState) -> Look:
         registration = self._proven(log)
         self._tell_renamed(log, registration)
-        # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated. One that
-        # somebody else holds is watched by a later run.
-        with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
+        # Without the right to make it, the slot tells less, and a rewritten partition counts as truncated. What is
+        # left of those that somebody else holds, or has dropped or renamed meanwhile, is watched by a later run.
+        with suppress(
+            psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable
+        ):
             if watch(self.session.catalog(), self.publication, registration.tables):
                 registration = self._proven(log)
         # Behind the look at them and before they are registered, so that a crash in between writes another mark. This
