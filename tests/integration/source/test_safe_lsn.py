@@ -7,6 +7,7 @@ import random
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn
 from tests.integration.source.conftest import Scene
 from tests.support.variants import gated
 
@@ -85,3 +86,22 @@ def test_a_database_with_unusual_defaults_is_captured(scene: Scene) -> None:
     )
     scene.capture()
     assert scene.shown("values") == [(["1", "0.3333333333333333", r"\x6162", "2024-02-29", "1 day"],)]
+
+
+def test_the_end_of_the_wal_is_behind_a_record_that_ends_a_few_bytes_into_a_page(scene: Scene) -> None:
+    with psycopg.connect(scene.dsn, autocommit=True) as connection:
+
+        def written(size: int) -> int:
+            connection.execute("SELECT pg_logical_emit_message(false, 'x', repeat('x', %s))", [size])
+            (end,) = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone() or (0,)
+            return int(end)
+
+        end = written(0)
+        for size in range(2000):
+            while (room := 8192 - end % 8192) > 300:
+                end = written(room // 2)
+            end = written(size % 300)
+            if end % 8192 in (32, 40):
+                break
+        assert end % 8192 in (32, 40)
+        assert inserted_lsn(connection) == end

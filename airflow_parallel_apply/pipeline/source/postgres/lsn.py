@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
+from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
 _LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
@@ -27,7 +28,7 @@ def parse_lsn(text: str) -> int:
 
 def inserted_lsn(connection: psycopg.Connection[Any]) -> int:
     """The end of the WAL: what commits from now on has its commit there or behind it. Errors: psycopg's own."""
-    found = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+    found = connection.execute(statement("inserted_lsn")).fetchone()
     if found is None:
         raise Unavailable("the source did not tell its LSN", op="capture")
     return int(found[0])

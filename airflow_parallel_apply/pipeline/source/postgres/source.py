@@ -43,8 +43,6 @@ _FLUSH_TIMEOUT_SECONDS: Final = 10.0
 _FLUSH_POLL_SECONDS: Final = 0.01
 _COMMIT_GRACE: Final = timedelta(seconds=10)
 """Between a commit's time and its record lie microseconds; seconds where the source's disk stalls."""
-_PAGE_BYTES: Final = 8192
-_LONGEST_PAGE_HEADER_BYTES: Final = 40
 
 
 class PostgresSource:
@@ -89,7 +87,7 @@ class PostgresSource:
         """
         with self._session.errors("capture"):
             self._slot.shorten()
-            inserted = self._inserted_lsn()
+            inserted = self._slot.inserted_lsn()
             deadline = time.monotonic() + _FLUSH_TIMEOUT_SECONDS
             while (flushed := self._slot.flushed_lsn()) < inserted:
                 if time.monotonic() > deadline:
@@ -205,9 +203,3 @@ class PostgresSource:
 
     def _preparation(self) -> Preparation:
         return Preparation(self._session, self._slot, self._publication, self._config)
-
-    def _inserted_lsn(self) -> int:
-        """The end of the WAL. At the start of a page it points behind the page's header, which nothing flushes."""
-        inserted = self._slot.inserted_lsn()
-        page_offset = inserted % _PAGE_BYTES
-        return inserted - page_offset if page_offset <= _LONGEST_PAGE_HEADER_BYTES else inserted
