@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.recopy import Recopy
 from airflow_parallel_apply.pipeline.copy.protocol import CopyOrder
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.source.postgres.catalog import own_rows
-from airflow_parallel_apply.pipeline.source.postgres.setup import copied
+from airflow_parallel_apply.pipeline.source.postgres.setup import copied, first_run
 from tests.support.local_copier import LocalCopier
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
@@ -73,6 +73,18 @@ def test_a_first_copy_has_the_rows_of_each_table(rig: Rig) -> None:
 
     replace(rig, copier=lambda rig: Exchanging(source=rig.source, target=rig.target)).prepare()
     require_followed(rig)
+
+
+def test_a_publication_that_got_another_table_under_the_name_of_one_is_made_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rig.having(tables=TablePatterns(include=("blue.*",)))
+    before(monkeypatch, first_run.FirstRun, "_publish", lambda: execute(rig.source_dsn, EXCHANGED))
+    before(monkeypatch, first_run, "held", lambda: execute(rig.source_dsn, EXCHANGED))
+    rig.prepare()
+    rig.write("INSERT INTO blue.t VALUES (10, 'blue')")
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()
 
 
 @gated

@@ -146,12 +146,18 @@ class FirstRun:
         return tuple(made)
 
     def _definitions(self, connection: psycopg.Connection[Any]) -> tuple[Relation, ...]:
-        """The definitions with which the stream begins. `SourceChanged` if other tables were listed."""
+        """The definitions with which the stream begins. `SourceChanged` if other tables were listed, or published."""
         mine = self.objects
-        listed_then = matching(list_tables(connection, mine.publication), self.config.tables)
+        tables = list_tables(connection, mine.publication)
+        listed_then = matching(tables, self.config.tables)
         relations = describe_now(connection, mine.publication, listed_then)
-        then, now = {table.oid: table.name for table in listed_then}, {table.oid: table.name for table in self.followed}
-        changed = {name for oid, name in {*then.items()} ^ {*now.items()}}
+        published_then = [table for table in tables if table.is_published]
+        followed = {(table.oid, table.name) for table in self.followed}
+        changed = {
+            name
+            for then in (listed_then, published_then)
+            for _, name in followed ^ {(one.oid, one.name) for one in then}
+        }
         if changed:
             raise SourceChanged.in_first_run(changed, place=mine.session.place, pipeline=self.config.pipeline)
         return relations
