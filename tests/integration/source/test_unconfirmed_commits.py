@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres import session
-from tests.integration.source.conftest import Scene
+from airflow_parallel_apply.pipeline.source.postgres.slot.visibility import Visibility
+from tests.integration.source.conftest import EVERYTHING, Scene, never
 from tests.support.ddl_messages import ddl, install
 from tests.support.variants import gated, variants
 
@@ -75,6 +77,36 @@ def test_a_definition_that_nobody_sees_yet_is_waited_for(
     scene.capture()
     scene.source().prepare()
     assert all(relation.is_numbered for relation in scene.state().relations)
+
+
+def test_what_a_look_proves_holds_only_for_commits_that_it_has_seen(
+    scene: Scene, source_server: PostgresServer, source_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting is gone at once, and whoever waits is told by the checkpointer, which may be busy."""
+    looked = Visibility.now
+
+    def now(connection: psycopg.Connection[Any]) -> Visibility:
+        visibility = looked(connection)
+        visibility.is_confirmed = True
+        return visibility
+
+    monkeypatch.setattr(Visibility, "now", now)
+    scene.execute(
+        "CREATE TABLE t (id integer PRIMARY KEY, a integer)",
+        "CREATE TABLE u (id integer PRIMARY KEY)",
+        f"ALTER DATABASE {source_database} SET synchronous_commit = local",
+    )
+    scene.source().prepare()
+    scene.execute("INSERT INTO u VALUES (1)", "INSERT INTO u VALUES (2)")
+    with unconfirmed(source_server, scene, CASES["values"]):
+        source = scene.source()
+        until = source.offset()
+        (step,) = source.capture(until, max_changes=1, cancelled=never)
+        assert not step.done
+    with pytest.raises(Unavailable, match="nobody sees it yet"):
+        list(source.capture(until, max_changes=EVERYTHING, cancelled=never))
+    with pytest.raises(SourceError, match=r"public\.t was rewritten while a changed"):
+        list(source.capture(until, max_changes=EVERYTHING, cancelled=never))
 
 
 def test_a_lock_that_it_keeps_meanwhile_is_waited_for_in_words(

@@ -58,7 +58,7 @@ class PostgresSource:
         self._message_bytes: float | None = None
         """The average size of a message; known after the first read."""
         self._visibility: Visibility | None = None
-        """As the last look found it."""
+        """As the last look found it that proved something: what the next ones take from it holds for what it saw."""
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         with self._session.errors("check"):
@@ -145,17 +145,19 @@ class PostgresSource:
     def look(self, log: LogState, through: Offset) -> Look:
         with self._session.errors("capture"):
             # Read before the catalog is looked at, which then shows all that committed below, if it is confirmed.
-            self._visibility = Visibility.now(self._session.catalog())
-            flushed = self._slot.flushed_lsn() if self._visibility.is_confirmed else 0
-            if not self._visibility.is_confirmed:
+            visibility = Visibility.now(self._session.catalog())
+            flushed = self._slot.flushed_lsn() if visibility.is_confirmed else 0
+            if not visibility.is_confirmed:
                 self._session.forget_answers()
+            is_proven = self._visibility is not None and visibility.is_confirmed and through <= log.registered_offset
+            if not is_proven:
+                self._visibility = visibility
             followed = published(self._session.catalog(), self._publication)
             sightings = look_again(self._session, followed, in_order(log.sightings))
-            is_registered = self._visibility.is_confirmed and through <= log.registered_offset
             if log.registration is None:
                 return Look(sightings=sightings)
             registration = Registration.from_text(log.registration)
-            if is_registered:
+            if is_proven:
                 return Look(registration=registration.seen_from(log.resume).to_text(), sightings=sightings)
             registration = self._proven(log, registration)
             return Look(registration=registration.to_text(), registered_offset=flushed, sightings=sightings)
@@ -194,9 +196,13 @@ class PostgresSource:
                 message_bytes=self._message_bytes,
                 batch_bytes=self._batch_bytes,
             )
-            for given in read.parts(through, max_changes=max_changes, step_changes=step_changes):
-                self._message_bytes = read.message_bytes
-                yield given
+            try:
+                for given in read.parts(through, max_changes=max_changes, step_changes=step_changes):
+                    self._message_bytes = read.message_bytes
+                    yield given
+            except Unavailable:
+                self._visibility = None
+                raise
 
     def close(self) -> None:
         self._session.close()
