@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import errors
+from airflow_parallel_apply.pipeline.source.postgres.setup import new_tables, prepare
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, gated
 
@@ -50,6 +52,24 @@ def test_a_table_that_was_left_out_for_a_while_is_copied_anew_though_it_has_no_r
         pipeline.run()
     copy_anew(pipeline, "t")
     pipeline.write("INSERT INTO t VALUES (3)")
+    equal_after_run(pipeline)
+
+
+def test_a_new_table_that_is_renamed_while_it_is_taken_in_is_taken_in_under_its_new_name(
+    pipeline: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.run()
+    pipeline.both(NEW)
+    taken_in = new_tables.follow_new
+
+    def behind_a_rename(*given: Any, **named: Any) -> tuple[str, ...]:
+        monkeypatch.undo()
+        pipeline.both("ALTER TABLE n RENAME TO m")
+        return taken_in(*given, **named)
+
+    monkeypatch.setattr(prepare, "follow_new", behind_a_rename)
+    pipeline.run()
+    pipeline.write("INSERT INTO m VALUES (1)")
     equal_after_run(pipeline)
 
 

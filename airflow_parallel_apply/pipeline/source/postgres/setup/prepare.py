@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import (
     tables_now,
 )
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import look_again
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import renamed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
@@ -136,7 +137,10 @@ class Preparation:
         new, record = [one for one in self._followed if not one.is_published], self._record
         if not new or record is None:
             return ()
-        return follow_new(self._known, self.config, log, new, keep, write_record=lambda: self._write_record(record))
+        try:
+            return follow_new(self._known, self.config, log, new, keep, write_record=lambda: self._write_record(record))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise renamed([table.name for table in new], op="prepare") from error
 
     def findings(self, log: OpenLog) -> tuple[Finding, ...]:
         """See `Source.findings`. Takes no lock."""
