@@ -247,8 +247,8 @@ class Recopying:
             )
 
     def _require_undone(self, tables: Sequence[SourceTable]) -> None:
-        """Require all that the log has passed over changes of, in favour of a copy which the source lost, as a table or
-        as a partition, and that is a table of its own now.
+        """Require that these include each table of which the log passed over changes in favour of a copy that the
+        source lost. Such a table may have been a partition then.
         """
         oids, names = {one.oid for one in self._undone}, {f"{one.schema}.{one.table}" for one in self._undone}
         found = [
