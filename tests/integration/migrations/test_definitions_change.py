@@ -301,3 +301,13 @@ def test_a_run_that_takes_a_definition_as_done_skips_what_its_transaction_sent_w
     skip_as_the_hint_says(rig, told.value)
     rig.run()
     assert_equal(rig)
+
+
+def test_a_column_that_went_with_its_type_is_followed_behind_the_rows_that_have_it(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both("CREATE DOMAIN d AS integer", "ALTER TABLE t ADD COLUMN e d")
+    rig.write("INSERT INTO t (id, e) VALUES (100, 1)")
+    rig.run()
+    rig.write("INSERT INTO t (id, e) VALUES (101, 1)", "DROP DOMAIN d CASCADE", "INSERT INTO t (id) VALUES (102)")
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()

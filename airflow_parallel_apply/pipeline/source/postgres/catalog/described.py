@@ -119,8 +119,13 @@ def describe(
         # A copy has come in between, of which nothing was told.
         seen = replace(seen, names=())
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
+    # A column whose type is gone by now is gone, too, or has another one: until then it is what the log says.
+    logged = {} if known is None else {column.number: column.type_name for column in known.columns}
     typings = [
-        typing._replace(is_deterministic=not folded if number is None else number not in folded)
+        typing._replace(
+            type_name=typing.type_name or (logged.get(number) if number is not None else None),
+            is_deterministic=not folded if number is None else number not in folded,
+        )
         for typing, number, (*_, folded) in zip(typings, numbers, rows, strict=True)
     ]
     had_key = _had_key(shape, seen, known)
