@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from airflow.sdk import DagRunState, Variable
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSecretsBackendAccessDenied
 
 from airflow_parallel_apply.hooks.lookup import is_absent
 from airflow_parallel_apply.pipeline.errors import Unavailable
@@ -67,7 +67,7 @@ def _name() -> str:
             )
             # Of several tasks that set it at once the last one counts.
             found = Variable.get(DEPLOYMENT_VARIABLE)
-    except AirflowRuntimeError as error:
+    except (AirflowRuntimeError, AirflowSecretsBackendAccessDenied) as error:
         raise Unavailable(
             f"{_UNREADABLE}: {error}",
             hint="Set it to a name of this deployment's own, or give the deployment a base_url (section [api]).",

@@ -7,7 +7,12 @@ from __future__ import annotations
 from typing import Any, Final, NoReturn, cast
 
 from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, ErrorType
+from airflow.sdk.exceptions import (
+    AirflowNotFoundException,
+    AirflowRuntimeError,
+    AirflowSecretsBackendAccessDenied,
+    ErrorType,
+)
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, Unavailable
 
@@ -20,6 +25,12 @@ def stored_connection(conn_id: str, parameter: str) -> Connection:
         raise ConfigurationError(f"{parameter} is empty", hint="Name a connection.")
     try:
         return BaseHook.get_connection(conn_id)
+    except AirflowSecretsBackendAccessDenied as error:
+        # Also told of a task's token that has ended, which a retry does not have.
+        raise Unavailable(
+            f"{parameter}: connection {conn_id!r} may not be read: {error}",
+            hint="If that stays so, give it to the team of this DAG.",
+        ) from error
     except (AirflowNotFoundException, AirflowRuntimeError) as error:
         return _stored(conn_id) or _missing(conn_id, parameter, error)
 

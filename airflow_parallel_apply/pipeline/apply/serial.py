@@ -33,13 +33,13 @@ from airflow_parallel_apply.pipeline.target.steps import (
     Statement,
     Step,
     Truncate,
+    shown,
     skipping,
     taken_as_done,
 )
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
-_LETTERS: Final = 200
 """So much of a statement's text is in an error."""
 _MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
 _BY_HAND: Final = "The target runs no DDL. Make there by hand what its tables need of this, if anything, then "
@@ -82,9 +82,9 @@ def serial_steps(
     sent = [found for found in outline.breaks if found.is_ddl]
     if sent and ddl is DdlPolicy.REFUSE:
         # A run that passes over one passes over all of its transaction.
-        texts = [found.values[1][:_LETTERS] for found in sent if found.seqno == sent[0].seqno]
+        texts = [found.values[1] for found in sent if found.seqno == sent[0].seqno]
         raise PlanError(
-            f"the source sent DDL, which this pipeline refuses: {'; '.join(texts)}",
+            f"the source sent DDL, which this pipeline refuses: {shown(texts)}",
             op="apply",
             pipeline=unit.pipeline,
             seqno=sent[0].seqno,

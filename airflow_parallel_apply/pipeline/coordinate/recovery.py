@@ -113,12 +113,12 @@ class Recovery:
         return None
 
     def _plan_to_end(self, state: CoordinatorState) -> bool:
-        """Plan again what is lost of the plan, though it was not fed yet: where the run's end is known, no capture does
-        it. Says whether it did.
+        """Plan again what is lost of the plan, though it was not fed yet. Says whether it did. While the capture's task
+        is there, whoever has it plans.
         """
         until = state.until_seqno
         is_lacking = state.phase is Phase.RUNNING and until is not None and self._session.planned_seqno() < until
-        if self._replan is None or not is_lacking:
+        if self._replan is None or not is_lacking or self._queue.tasks(self._names.capture, limit=1):
             return False
         _logger.warning("the plan does not go on to the run's end, seqno %d: planning again", until)
         self._replan(until)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,11 +11,10 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
-
-_LETTERS: Final = 200
 
 
 def changed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,7 +66,7 @@ def _require_same_values(step: Statement) -> None:
     if step.gives_other_values:
         raise PlanError(
             "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
-            f"learns nothing: {step.text[:_LETTERS]}",
+            f"learns nothing: {shown_ddl(step.text)}",
             op="apply",
             hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value that is "
             "followed is another, since there was no USING and the texts stay, or the table is not followed: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -14,9 +14,9 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 
-_SHOWN_LETTERS: Final = 200
 """So much of another statement's text is in a hint."""
 
 
@@ -102,7 +102,7 @@ Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
 
 def shown(texts: Iterable[str]) -> str:
     """DDL texts as a hint has them, which is no place for long ones."""
-    return "; ".join(text[:_SHOWN_LETTERS] for text in texts)
+    return "; ".join(map(shown_ddl, texts))
 
 
 def skipping(shown_end: str) -> str:

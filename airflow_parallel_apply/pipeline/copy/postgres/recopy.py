@@ -312,8 +312,8 @@ class Recopy:
         return names_since(open_reader(self._config.log_url).state().relations, applied_seqno)
 
     def _require_namesakes(self, then: TablesThen, known: Sequence[Relation]) -> None:
-        """Changes of a name are passed over whatever table had it then, since one may have been made anew. So a table
-        that had it and is followed under another one is copied, too.
+        """The log keeps the last copy of each name. So a table that had the name of another one that is copied, and is
+        followed under a newer name, is copied, too.
         """
         copied = {table.oid: table.name for table in then.tables}
         found = [

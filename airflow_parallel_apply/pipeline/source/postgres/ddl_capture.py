@@ -49,9 +49,9 @@ _FORMER: Final = {
     ),
     "strings": (
         "send_ddl",
-        "its messages do not tell whether strings are read by the SQL standard (standard_conforming_strings), and lack "
-        "the session's other settings where they are not",
-        "until then do not change this setting in a session that sends DDL",
+        "its messages lack settings of the session, as the time zone and date style under which bounds of partitions "
+        "and conditions are read, or whether strings are read by the SQL standard (standard_conforming_strings)",
+        "until then send DDL from sessions with the target's settings",
     ),
     "capture_rewrite": (
         "capture_rewrite",
@@ -111,7 +111,7 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
         "WHEN p.prosrc !~ 'subtransactions' THEN 'subtransactions' ELSE 'strings' END "
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
-        "AND (p.proname = 'send_ddl' AND p.prosrc !~ 'standard_conforming_strings' "
+        "AND (p.proname = 'send_ddl' AND (p.prosrc !~ 'standard_conforming_strings' OR p.prosrc ~ 'type.default') "
         "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'extension' "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()

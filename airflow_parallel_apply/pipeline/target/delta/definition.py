@@ -14,6 +14,7 @@ from deltalake.schema import Schema
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema, table_schema
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import (
@@ -86,7 +87,7 @@ def require_redundant(step: Statement) -> None:
     """Raise `PlanError` for DDL text that says more than that columns are added, which the definition says as well."""
     if step.gives_other_values or not _ADDS_COLUMNS.fullmatch(step.text):
         raise PlanError(
-            f"a Delta lake cannot run this: {step.text[:200]}",
+            f"a Delta lake cannot run this: {shown_ddl(step.text)}",
             op="apply",
             hint=f"Change the lake's tables by hand as it says, and {step.skipping}.",
         )

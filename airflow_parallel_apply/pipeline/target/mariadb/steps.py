@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.finding import errors, sentence
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.mariadb import by_hand
 from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
 from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
@@ -69,7 +70,7 @@ def _require_done(session: Session, relations: Relations, step: Redefine | State
         _require_followed(session, relations, step)
     else:
         raise PlanError(
-            f"the target runs no DDL text: {' '.join(step.text.split())[:200]}",
+            f"the target runs no DDL text: {shown_ddl(step.text)}",
             hint=f"Run it there by hand, in the server's own words, and {step.skipping}.",
         )
 

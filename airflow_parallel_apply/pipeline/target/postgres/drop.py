@@ -76,10 +76,20 @@ def _is_used(connection: Connection, session: Session) -> bool:
     """
     users = {"pipeline": "other_pipelines", "copy": "other_copies", "task": "other_tasks"}
     return _has(connection, session, "ddl_key") or any(
-        connection.execute(session.sql("drop", others), {"pipeline": session.pipeline}).fetchone() == (True,)
+        _holds_others(connection, session, others)
         for table, others in users.items()
         if _has(connection, session, table)
     )
+
+
+def _holds_others(connection: Connection, session: Session, others: str) -> bool:
+    try:
+        with connection.transaction():
+            found = connection.execute(session.sql("drop", others), {"pipeline": session.pipeline}).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        # The table is another role's, and so is what it holds.
+        return True
+    return found == (True,)
 
 
 def _has(connection: Connection, session: Session, table: str) -> bool:

@@ -64,7 +64,7 @@ def apart_findings(connection: Connection, session: Session, tables: Sequence[tu
                 f"the partition {schema}.{table} of {name} is a foreign table: its rows and the positions are not "
                 "committed together",
                 f"ALTER TABLE {parent} DETACH PARTITION {quoted(schema, table)}",
-                note=f"Then {recopy}, since rows of {name} may lie there.",
+                note=f"Then make an ordinary partition for its rows and run {recopy}: rows of {name} may lie there.",
             )
             continue
         part = "" if name == f"{schema}.{table}" else f"the partition {schema}.{table} of "

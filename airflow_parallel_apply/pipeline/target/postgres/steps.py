@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.postgres.catalog.held import forget_held, require_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
@@ -30,7 +31,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
 )
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
-from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import as_written, under_sent_path
+from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
@@ -273,7 +274,7 @@ def _run_statement(connection: Connection, step: Statement) -> None:
 
 
 def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
-    shown = as_written(step.text)
+    shown = shown_ddl(step.text)
     if error.sqlstate in _NOT_IN_TRANSACTION or error.diag.source_function == _NOT_IN_BLOCK:
         return PlanError(
             f"the target cannot run this in a transaction: {shown}: {wording(error)[0]}",

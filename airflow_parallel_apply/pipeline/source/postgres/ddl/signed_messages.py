@@ -16,6 +16,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.model.sent_ddl import written
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape, shape_of_row
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import (
     DDL_PREFIX,
@@ -83,7 +84,7 @@ class SignedMessage:
         return self._has(r"execute(?!\s+(function|procedure|on)\b)")
 
     def _has(self, words: str) -> bool:
-        text = _ESCAPES.sub("", self.ddl).translate(_QUOTES)
+        text = _ESCAPES.sub("", written(self.ddl)).translate(_QUOTES)
         return re.search(rf"(?<!\w)({words})(?!\w)", text, re.IGNORECASE) is not None
 
 

@@ -39,8 +39,8 @@ BEGIN
             -- What is done to the attributes of a type is done to its row's description in `pg_class`.
             SELECT t.oid
             FROM pg_event_trigger_ddl_commands() AS c
-            JOIN pg_type y ON y.typrelid = c.objid
-            JOIN pg_class t ON t.reloftype = y.oid
+            JOIN pg_class y ON y.oid = c.objid AND y.relkind = 'c'
+            JOIN pg_class t ON t.reloftype = y.reltype
             WHERE c.classid = 'pg_class'::regclass
             UNION
             SELECT h.inhrelid

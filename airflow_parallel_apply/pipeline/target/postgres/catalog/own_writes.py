@@ -10,17 +10,22 @@ _IS_OURS: Final = """(pg_catalog.age({0}) <= 0 AND (
     SELECT CASE
         WHEN behind.count = 0 THEN true
         WHEN behind.count > 2147483647 THEN false
-        WHEN own.id + behind.count < pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint
+        WHEN own.id + behind.count < own.unknown
         THEN pg_catalog.pg_xact_status((own.id + behind.count)::text::xid8) = 'in progress'
-        ELSE true
+        ELSE own.id + behind.count < own.unknown + 16777216
     END
-    FROM (SELECT pg_catalog.pg_current_xact_id()::text::bigint) AS own (id)
+    FROM (
+        SELECT
+            pg_catalog.pg_current_xact_id()::text::bigint,
+            pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint
+    ) AS own (id, unknown)
     CROSS JOIN LATERAL (SELECT ({0}::text::bigint - own.id) & 4294967295) AS behind (count)
 ))"""
-"""An id without its epoch is one of the two thousand million behind the transaction's, or lies before that. Those of
-savepoints are behind it. So are those of others that began later: what they have written is visible once they have
-ended, and what is visible and in progress is our own. Of an id that the snapshot does not know yet the server tells
-nothing: nobody else's is visible. The age is asked first, which costs little: that of ours is never above zero.
+"""An id has no epoch here. One of the two thousand million behind the transaction's may be a savepoint's, or that of
+another who began later: what he has written is visible once he has ended, and what is visible and in progress is ours.
+Of an id that the snapshot does not know yet the server tells nothing, and nobody else's is visible. Only ids that come
+soon count as such: a row that was frozen long ago keeps an id that may look like any. The age is asked first, which
+costs little: that of ours is never above zero.
 """
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import as_written
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.steps import Statement
 
@@ -32,10 +32,9 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
     fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
-        shown = as_written(statement.text)
         raise PlanError(
             f"the source sent this DDL before {', '.join(touched)} was copied anew, and it would change the copy, "
-            f"which is of a later moment: {shown}",
+            f"which is of a later moment: {shown_ddl(statement.text)}",
             op="ddl",
             pipeline=session.pipeline,
             table=touched[0],

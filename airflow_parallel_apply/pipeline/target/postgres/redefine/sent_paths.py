@@ -15,15 +15,12 @@ from typing import Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.sent_ddl import PATH, SETTINGS, shown_ddl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.steps import Statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
-_PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(?:, )?)+); """)
-_SETTINGS: Final = re.compile(rf"""(?:{_PATH.pattern})?(?:SET LOCAL \w+ = '(?:[^']|'')*'; )*""")
-"""Both begin what `parallel_apply.send_ddl` sends, in the words of `ddl_capture.sql`."""
 _ESCAPES: Final = "SET LOCAL standard_conforming_strings = 'off'"
-_SHOWN_LETTERS: Final = 200
 _SCHEMA: Final = re.compile(r'"((?:[^"]|"")+)"')
 _OUT_OF_PATH: Final = """
 SELECT w.name, n.oid IS NOT NULL
@@ -32,12 +29,6 @@ LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = w.name
 WHERE w.name <> ALL (pg_catalog.current_schemas(false)) AND w.name <> 'pg_temp'
 ORDER BY w.number
 """
-
-
-def as_written(text: str) -> str:
-    """The beginning of the statement as its sender wrote it, for people."""
-    found = _SETTINGS.match(text)
-    return " ".join(text[found.end() if found else 0 :].split())[:_SHOWN_LETTERS]
 
 
 @contextmanager
@@ -50,7 +41,7 @@ def under_sent_path(connection: Connection, step: Statement) -> Iterator[None]:
     """
     # Once a statement has failed, the server cannot be asked who acts.
     before, role = connection.execute("SELECT current_setting('search_path'), current_user").fetchone() or ("", "")
-    found, settings = _PATH.match(step.text), _SETTINGS.match(step.text)
+    found, settings = PATH.match(step.text), SETTINGS.match(step.text)
     if settings and _ESCAPES in settings[0]:
         connection.execute(_ESCAPES)
     lacking = _set(connection, found["path"]) if found else {}
@@ -85,7 +76,7 @@ def _refused(role: str, step: Statement, lacking: dict[str, bool]) -> TargetErro
     )
     return TargetError(
         f"the source sent DDL under a search_path of which the target's schema {told}, so its names may mean other "
-        f"tables: {as_written(step.text)}",
+        f"tables: {shown_ddl(step.text)}",
         op="ddl",
         hint=f"Run {'; '.join(commands)} at the target, then run again. A schema made for this may stay empty.",
     )

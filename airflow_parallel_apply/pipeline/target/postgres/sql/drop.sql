@@ -27,7 +27,11 @@ SELECT EXISTS (SELECT FROM {schema}.copy WHERE finished IS NULL);
 
 -- name: other_tasks
 -- In queues of pipelines whose target is elsewhere, or of anybody else.
-SELECT EXISTS (SELECT FROM {schema}.task WHERE NOT starts_with(queue, %(pipeline)s || '/'));
+SELECT EXISTS (
+    SELECT
+    FROM {schema}.task
+    WHERE NOT starts_with(queue, %(pipeline)s || '/') AND NOT starts_with(queue, %(pipeline)s || '@')
+);
 
 -- name: other_pipelines
 SELECT EXISTS (SELECT FROM {schema}.pipeline);

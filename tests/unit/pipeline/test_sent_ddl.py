@@ -1,0 +1,27 @@
+"""Sent DDL is shown as its sender wrote it, without the settings of the session."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl, written
+
+STATEMENT = "ALTER TABLE t\n    ADD c text DEFAULT 'SET LOCAL timezone = ''UTC''; '"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "",
+        'SET LOCAL search_path = "public"; ',
+        'SET LOCAL search_path = "a""b", "pg_temp"; SET LOCAL datestyle = \'ISO, MDY\'; ',
+        "SET LOCAL timezone = 'O''Brien; '; ",
+    ],
+)
+def test_settings_are_no_part_of_what_was_written(settings: str) -> None:
+    assert written(settings + STATEMENT) == STATEMENT
+    assert shown_ddl(settings + STATEMENT) == " ".join(STATEMENT.split())
+
+
+def test_long_statements_are_cut() -> None:
+    assert shown_ddl("SELECT " + "x" * 1000) == "SELECT " + "x" * 193
