@@ -28,7 +28,7 @@ def report(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
 
 
 def test_no_interleaving_breaks_a_law() -> None:
-    run_machine(100)
+    run_machine(60)
 
 
 @pytest.mark.long

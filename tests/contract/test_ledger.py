@@ -159,6 +159,7 @@ def test_release_keeps_the_clean_stop_and_acquire_forgets_it(side: Side) -> None
         side.ledger.release(found.generation, clean_stop_seqno=18)
 
 
+@gated
 def test_another_log_is_refused(side: Side) -> None:
     side.start()
     with pytest.raises(ConfigurationError, match="log1"):
@@ -188,6 +189,7 @@ def test_routing_changes_only_while_all_positions_are_equal(side: Side) -> None:
     assert side.seqnos() == [4, 4]
 
 
+@gated
 def test_run_bounds_are_frozen_by_the_first_call(side: Side) -> None:
     side.start()
     side.ledger.freeze_run("r", 100)
@@ -277,6 +279,7 @@ def test_nobody_of_a_former_generation_takes_or_commits(side: Side) -> None:
     assert side.seqnos() == [-1, -1]
 
 
+@gated
 def test_a_unit_moves_its_position_once_and_only_from_where_it_is(side: Side) -> None:
     side.start(channels=2)
     side.target.take(1, generation=side.generation, token=CLAIM)

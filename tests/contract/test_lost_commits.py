@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from tests.contract.test_coordinate import history, rows
 from tests.support.generation import Generation
 from tests.support.queue_service import ServedQueue
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 from tests.support.written_log import Change, append
 
 SEEDS: Final = 20
@@ -124,6 +124,7 @@ def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
     assert rows(target_dsn) == expected
 
 
+@gated
 def test_a_plan_whose_end_is_lost_before_it_was_fed_is_made_anew(make: Make, target_dsn: str, log_url: str) -> None:
     """Everything is captured, so that no capture would plan; and all that was fed fits the positions."""
     transactions, expected = history(60, 5, truncates=False)

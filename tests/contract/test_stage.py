@@ -79,6 +79,7 @@ def test_a_serial_unit_takes_the_fragnos_it_names_and_leaves_out_statements(make
     assert staged_rows(target_dsn, staged) == {"2": ("I", "b")}
 
 
+@gated
 def test_the_unit_of_a_merge_point_takes_each_channels_rows_behind_its_own_position(make_stage, log_url, target_dsn):
     stage = make_stage()
     after = (KEYS - 1, 2 * KEYS + 3)

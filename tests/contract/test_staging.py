@@ -89,6 +89,7 @@ def test_what_a_claim_staged_stays_while_others_take_other_channels(side: Side) 
     assert side.commit([staged], Branch(0)) == {1}
 
 
+@gated
 def test_what_is_staged_for_a_group_outlives_the_claims_of_its_channels(side: Side) -> None:
     staged = [side.stage(GroupPart(GROUP, channel), f"stager {channel}", channel) for channel in range(CHANNELS)]
     for channel in range(CHANNELS):
@@ -128,6 +129,7 @@ def test_a_stager_of_a_group_drops_what_its_predecessor_staged_for_the_same_chan
     assert side.commit([mine, beside, behind]) == {2, 3, 4}
 
 
+@gated
 def test_nobody_stages_for_a_generation_that_is_over(side: Side) -> None:
     unit = side.unit(GroupPart(GROUP, 0), "stager")
     side.acquire()

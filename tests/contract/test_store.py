@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.store.channel_log.feeder import ChannelLogF
 from airflow_parallel_apply.pipeline.store.protocol import FileBranch, StoreBranch, StreamBranch, Stretch
 from tests.contract.stores import CHANNELS, LAST, WAYS, WHOLE, StoreCase, read, unit, written_log
 from tests.support.memory_router import memory_router, streamed
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 MOMENT = datetime(2026, 2, 1, tzinfo=UTC)
@@ -48,6 +49,7 @@ def test_the_channels_branches_hold_each_row_once_whatever_became_of_the_store(
                 assert read(store.branch(asked)) == read(store.branch(asked)) == case.seqnos(asked)
 
 
+@gated
 def test_rows_of_a_history_that_a_restored_log_has_lost_are_not_served(case: StoreCase, tmp_path: Path) -> None:
     """Source and log of an earlier moment: as many transactions follow as were lost, none of them as it was."""
     root, last = case.log.root, LAST + 10

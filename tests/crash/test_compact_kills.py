@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.snapshots import snapshots
 from tests.crash.scene import Scene
 from tests.support.rig import execute
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 DYING = """
 import os, signal, sys
@@ -66,6 +66,7 @@ def fed(scene: Scene, ledger_dsn: str, tmp_path: Path) -> Scene:
     return scene
 
 
+@gated
 @pytest.mark.parametrize("place", variants(KILLS, seldom=["before a file", "behind a file", "while files are removed"]))
 def test_a_compaction_that_dies_is_made_whole_by_the_next(fed: Scene, place: str) -> None:
     name, when, is_made = KILLS[place]

@@ -14,7 +14,7 @@ from tests.crash.test_copy_kills import being_written
 from tests.integration.target_files.feeds import feed, replayed
 from tests.support.rig import execute
 from tests.support.step_process import Fault
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 CAPTURE = "airflow_parallel_apply.pipeline.capture"
 ROWS = 20_000
@@ -44,6 +44,7 @@ def filled(scene: Scene, ledger_dsn: str, tmp_path: Path) -> Scene:
     return scene
 
 
+@gated
 @pytest.mark.parametrize("place", variants(KILLS, seldom={*KILLS} - {"the log is whole"}))
 def test_a_first_run_that_dies_leaves_every_row_once(filled: Scene, tmp_path: Path, place: str) -> None:
     with being_written(filled, above=ROWS):

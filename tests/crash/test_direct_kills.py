@@ -38,6 +38,7 @@ def inserted(scene: Scene) -> Scene:
     return scene
 
 
+@gated
 @pytest.mark.parametrize(
     "place", variants(PLACES, seldom=[place for place in PLACES if place != "between position and commit"])
 )

@@ -136,6 +136,7 @@ def test_lanes_of_a_former_owner_commit_nothing_once_the_positions_are_owned(wri
     written.require_equal()
 
 
+@gated
 def test_whoever_names_no_ledger_or_another_is_told_where_it_is(written: Scene) -> None:
     forgetful = replace(written.rig, ledger_dsn=None)
     with pytest.raises(ConfigurationError, match="not in the target's own") as caught:
@@ -171,6 +172,7 @@ def test_a_ledger_that_lost_the_pipeline_does_not_begin_anew(written: Scene) -> 
         written.rig.run("second")
 
 
+@gated
 def test_two_targets_may_not_share_a_name_in_one_ledger(written: Scene) -> None:
     other = replace(written.rig, target_dsn=written.rig.source_dsn)
     with pytest.raises(ConfigurationError, match="has a pipeline p already"):

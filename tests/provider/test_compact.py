@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.open import open_target, target_connector
 from airflow_parallel_apply.pipeline.target.steps import Merge
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
@@ -49,6 +50,7 @@ def log_url(tmp_path: Path) -> str:
     return url
 
 
+@gated
 def test_a_task_makes_a_snapshot_and_a_rerun_finds_it(
     log_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

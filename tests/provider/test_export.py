@@ -21,6 +21,7 @@ from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.operators.encode import EncodeOperator
 from tests.provider.conftest import REPOSITORY
 from tests.support.kafka import committed
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
@@ -43,6 +44,7 @@ def dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
     return bag.dags["export_changes"]
 
 
+@gated
 def test_a_run_exports_what_is_new_and_a_rerun_nothing(dag: DAG, log_url: str, tmp_path: Path) -> None:
     conf = {"pipeline": "p", "log_url": log_url, "place": str(tmp_path / "out"), "tables": ["public.*"], "threads": 1}
     reports = []

@@ -84,6 +84,7 @@ def test_a_cleared_run_whose_transactions_were_purged_has_nothing_to_do(rig: Rig
     assert rig.comparison().equal
 
 
+@gated
 def test_the_last_transactions_are_kept_where_that_is_asked_for(rig: Rig) -> None:
     assert purge(rig, keep=2).purged_seqno == 2
     assert purge(rig, keep=100).purged_seqno == 2

@@ -68,6 +68,7 @@ def test_a_slot_that_is_gone_is_an_error(rig: Rig) -> None:
     assert (only(look(rig)).severity, only(look(rig)).side) == (Severity.ERROR, Side.SOURCE)
 
 
+@gated
 def test_a_source_that_is_away_is_told_beside_the_rest(rig: Rig) -> None:
     status = look(replace(rig, source_dsn="host=127.0.0.1 port=1 dbname=x"))
     assert "cannot be reached" in only(status).what

@@ -90,6 +90,7 @@ def test_insertions_that_meet_another_row_are_staged_and_those_behind_them_too(r
     assert told == {("restaging", "insertions refused", "public.t"): 2}, "at the first and behind 16 others"
 
 
+@gated
 def test_tables_that_take_no_rows_straight_are_staged_for(rig: Rig) -> None:
     """Beside one that does, in the same units."""
     rig.both("CREATE TABLE loud (id integer PRIMARY KEY, v text)")

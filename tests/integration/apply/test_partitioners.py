@@ -113,6 +113,7 @@ def test_a_transaction_over_two_shards_runs_alone_and_so_does_one_without_a_shar
     assert explained(rig).critical == {"several shards": 2, "shard unknown": 2, "truncate": 1}
 
 
+@gated
 def test_explain_says_what_a_pipeline_would_refuse(rig: Rig) -> None:
     rig.both(ORDERS)
     rig.prepare()

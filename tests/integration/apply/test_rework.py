@@ -79,6 +79,7 @@ def forgetting(rig: Rig) -> Iterator[Rig]:
     assert ForgetfulStage.is_lost
 
 
+@gated
 def test_a_merge_point_and_the_rollback_before_it_name_their_table(eight: Rig) -> None:
     eight.both(UNIQUE)
     eight.prepare()

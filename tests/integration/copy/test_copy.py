@@ -154,6 +154,7 @@ def test_what_cannot_be_made_is_told_before_a_slot_is_there(rig: Rig) -> None:
     assert rig.rows("SELECT to_regclass('t')") == [(None,)]
 
 
+@gated
 def test_a_part_that_runs_twice_is_there_once(rig: Rig) -> None:
     rig.both("CREATE TABLE t (v text)")
     rig.write("INSERT INTO t SELECT repeat('x', 50) FROM generate_series(1, 20000) i")

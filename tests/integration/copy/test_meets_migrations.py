@@ -80,6 +80,7 @@ def test_a_table_whose_name_goes_while_its_lock_is_waited_for_begins_the_first_r
     require_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("start", [Start.COPY, pytest.param(Start.EMPTY, marks=pytest.mark.long)])
 def test_a_table_made_between_the_check_and_the_slot_is_followed_from_the_start(
     rig: Rig, start: Start, monkeypatch: pytest.MonkeyPatch

@@ -201,6 +201,7 @@ def test_a_new_table_with_rows_and_one_whose_publication_was_altered_come_in(rig
     require_green_and_equal(rig)
 
 
+@gated
 def test_whole_schemas_that_somebody_published_are_withdrawn_as_the_hint_says(rig: Rig) -> None:
     require_green_and_equal(rig)
     rig.write('CREATE SCHEMA "Odd s"', 'ALTER PUBLICATION parallel_apply_p ADD TABLES IN SCHEMA "Odd s", public')
@@ -216,6 +217,7 @@ def test_whole_schemas_that_somebody_published_are_withdrawn_as_the_hint_says(ri
     require_green_and_equal(rig)
 
 
+@gated
 def test_the_command_tells_what_it_did(rig: Rig) -> None:
     arguments = ["--pipeline", "p", "--source", rig.source_dsn, "--target", rig.target_dsn]
     arguments += ["--log-url", rig.config.log_url, "--table"]

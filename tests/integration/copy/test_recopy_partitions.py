@@ -145,6 +145,7 @@ def test_a_new_partition_whose_rows_went_with_all_others_is_followed(rig: Rig, e
     require_green_and_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("rewritten", ["TRUNCATE p", pytest.param("VACUUM FULL p_1", marks=pytest.mark.long)])
 @pytest.mark.parametrize("grown", ["p", pytest.param("q", marks=pytest.mark.long)])
 def test_a_new_partition_puts_no_other_one_in_doubt(rig: Rig, grown: str, rewritten: str) -> None:

@@ -54,6 +54,7 @@ def test_changes_under_a_former_name_are_passed_over(rig: Rig, ddl: DdlPolicy, i
     assert comparison.equal, comparison
 
 
+@gated
 def test_what_is_left_of_a_table_that_gave_its_name_away_is_not_its_namesakes(rig: Rig) -> None:
     rig = rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.*_old",)))
     rig.write("ALTER TABLE a RENAME TO a_old", "INSERT INTO a_old VALUES ('second')", "CREATE TABLE a (v text)")

@@ -123,6 +123,7 @@ def test_an_archived_table_whose_successor_is_followed_in_the_same_run_keeps_its
     assert_equal(rig)
 
 
+@gated
 def test_a_rename_that_was_told_before_another_one_was_is_told_again(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.run()

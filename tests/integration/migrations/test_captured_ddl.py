@@ -93,6 +93,7 @@ def test_rows_before_and_behind_a_change_in_one_transaction_are_each_read_as_wha
     assert rig.comparison().equal
 
 
+@gated
 def test_a_value_of_its_own_for_each_row_still_stops_the_run(rig: Rig) -> None:
     begin(rig, *PLAIN)
     rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "ALTER TABLE t ALTER c DROP DEFAULT")

@@ -55,6 +55,7 @@ def test_another_tables_redefinition_does_not_bring_it_up_again(rig: Rig, way: s
     assert_equal(rig)
 
 
+@gated
 def test_a_fill_is_given_before_the_first_row_and_never_to_later_ones(rig: Rig) -> None:
     change = "ALTER TABLE t ADD COLUMN c integer DEFAULT 5"
     rig.transaction(change, rig.ddl(change))
@@ -226,6 +227,7 @@ def test_rows_of_the_same_transaction_are_not_written_into_a_column_that_cannot_
     assert_equal(rig)
 
 
+@gated
 def test_nobody_is_to_vouch_for_rows_that_come_with_a_column_s_transaction(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.REFUSE)
     rig.transaction(

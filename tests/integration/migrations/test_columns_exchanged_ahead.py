@@ -90,6 +90,7 @@ def test_rows_go_to_the_columns_that_had_those_before_whatever_has_their_names(
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, *(pytest.param(one, marks=GATED) for one in ("apply", "skip"))])
 def test_an_exchange_is_done_where_it_is_not_and_passed_over_where_it_is(rig: Rig, ddl: str) -> None:
     rig = rig.having(ddl=DdlPolicy(ddl))

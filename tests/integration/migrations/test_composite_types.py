@@ -57,6 +57,7 @@ def test_it_stops_the_run_until_the_target_has_them_too(rig: Rig, statements: tu
     assert_equal(rig)
 
 
+@gated
 def test_an_attribute_that_came_and_went_while_rows_were_written_stops_the_run(rig: Rig) -> None:
     execute(rig.target_dsn, "ALTER TABLE t ALTER COLUMN p TYPE text")
     rig.write(*_MORE, "INSERT INTO t VALUES (3, '(3,z,5)')", "ALTER TYPE pair DROP ATTRIBUTE more CASCADE")

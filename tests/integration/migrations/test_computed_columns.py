@@ -98,6 +98,7 @@ REPLACED = {
 }
 
 
+@gated
 @pytest.mark.parametrize("recipe", variants(REPLACED, seldom=["renamed"]))
 @pytest.mark.parametrize("ddl", [DdlPolicy.REFUSE, pytest.param(DdlPolicy.APPLY, marks=pytest.mark.long)])
 def test_a_computed_column_that_takes_a_plain_one_s_name_is_followed(rig: Rig, recipe: str, ddl: DdlPolicy) -> None:
@@ -124,6 +125,7 @@ def test_a_copy_waits_for_the_targets_computed_columns(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_a_copy_asks_for_plain_columns_before_those_that_are_computed_of_them(rig: Rig) -> None:
     begin(rig, _COMPUTED)
     rig.write("ALTER TABLE t ADD c integer", "ALTER TABLE t ADD h integer GENERATED ALWAYS AS (c + 1) STORED")

@@ -194,6 +194,7 @@ def test_a_change_in_the_middle_of_a_transaction_and_a_large_load_behind_it(rig:
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("told", [False, pytest.param(True, marks=GATED)])
 def test_a_name_that_another_column_has_by_now_is_that_of_the_column_of_then(rig: Rig, told: bool) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
@@ -228,6 +229,7 @@ def test_tables_of_one_truncate_of_which_the_last_changed_before_are_truncated_t
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_a_key_that_moves_to_a_column_that_takes_its_name_is_followed_or_its_hints_lead_on(
     rig: Rig, ddl: DdlPolicy

@@ -90,6 +90,7 @@ def test_ddl_that_would_change_a_copy_of_a_later_moment_is_passed_over_alone(rig
     assert rig.rows("SELECT v FROM t") == [("small",)]
 
 
+@gated
 @pytest.mark.parametrize(
     "demand",
     [
@@ -139,6 +140,7 @@ def test_what_the_targets_own_objects_forbid_is_followed_once_they_are_out_of_th
     assert rig.rows("SELECT pg_typeof(v)::text FROM t") == [("bigint",)]
 
 
+@gated
 def test_what_cannot_run_in_a_transaction_is_passed_over(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.prepare()

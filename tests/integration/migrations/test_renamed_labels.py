@@ -69,6 +69,7 @@ def test_tables_that_are_copied_anew_have_it(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_it_is_followed_where_it_is_sent(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.transaction(_RENAME, ddl(_RENAME), "DELETE FROM t WHERE id = 3")

@@ -129,6 +129,7 @@ def test_the_target_s_own_search_path_is_of_no_account(rig: Rig) -> None:
     follow_the_rest(rig)
 
 
+@gated
 def test_a_path_of_the_caller_s_user_and_of_a_function_goes_along(rig: Rig) -> None:
     with_two_schemas(rig)
     rig.write('CREATE ROLE "An app" SUPERUSER')

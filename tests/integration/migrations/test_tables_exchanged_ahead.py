@@ -22,6 +22,7 @@ SWAP = ["ALTER TABLE a RENAME TO x", "ALTER TABLE b RENAME TO a", "ALTER TABLE x
 ROWS = ["INSERT INTO a VALUES (100)", "INSERT INTO b VALUES (100)"]
 
 
+@gated
 @pytest.mark.parametrize(
     ("ddl", "statements"),
     [

@@ -25,6 +25,7 @@ INSERTIONS = ["INSERT INTO a VALUES (100)"]
 OTHERS = ["UPDATE a SET v = 'later' WHERE id = 1", "DELETE FROM a WHERE id = 2"]
 
 
+@gated
 @pytest.mark.parametrize(
     ("ddl", "renames", "changes"),
     [

@@ -57,6 +57,7 @@ def test_what_was_sent_of_other_tables_is_done(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_another_table_stays_in_doubt(rig: Rig) -> None:
     rig.write("ALTER TABLE t ALTER a TYPE bigint", "INSERT INTO t VALUES (2, 2)")
     told = refused(rig)

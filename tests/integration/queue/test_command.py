@@ -45,6 +45,7 @@ def filled_dsn(target_dsn: str) -> str:
     return target_dsn
 
 
+@gated
 def test_migrate_says_what_it_did_and_then_that_nothing_was_to_do(target_dsn: str) -> None:
     first = run("migrate", dsn=target_dsn)
     assert (first.returncode, first.stderr) == (0, "")
@@ -106,6 +107,7 @@ def test_errors_are_one_line_and_have_their_exit_codes(target_dsn: str) -> None:
     assert "PARALLEL_APPLY_QUEUE_DSN" in usage.stderr
 
 
+@gated
 @pytest.mark.parametrize("verb", [[], ["migrate"], ["stats"], ["tasks"]])
 def test_help_is_everywhere(verb: list[str]) -> None:
     done = run(*verb, "--help", dsn=None)

@@ -187,6 +187,7 @@ def test_a_run_that_waits_for_the_lease_knows_what_goes_first(rig: Rig) -> None:
         assert busy.value.reach_seqno == goes_first
 
 
+@gated
 def test_a_run_that_catches_up_leaves_covered_no_ops(rig: Rig) -> None:
     first, second, third = history(rig, intervals=3)
     assert rig.run("c", interval=third, catch_up=True).stop_seqno == 14
@@ -345,6 +346,7 @@ def test_a_transaction_at_the_boundary_belongs_to_the_next_interval(rig: Rig) ->
     assert rig.run("b", interval=Interval(start=second, end=second + TICK)).stop_seqno == 1
 
 
+@gated
 def test_a_covered_run_does_not_wait_for_the_run_under_way(rig: Rig) -> None:
     first, second = history(rig, intervals=2)
     rig.run("a", interval=first)

@@ -77,6 +77,7 @@ def test_a_lapsed_lease_lets_nobody_change_the_routing_below_a_running_lane(
     assert later.rows("SELECT count(*) FROM parallel_apply.position") == [(after,)]
 
 
+@gated
 @pytest.mark.parametrize(("before", "after"), [(8, 4), pytest.param(4, 8, marks=pytest.mark.long)])
 def test_a_lane_that_starts_after_a_reroute_is_told_to_open_anew(rig: Rig, before: int, after: int) -> None:
     former, later = written(rig, before), rig.having(channels=after)

@@ -191,6 +191,7 @@ def test_a_former_close_leaves_the_tasks_of_its_successor_alone(rig: Rig) -> Non
     assert run.close_run(second, rig.config, rig.target, rig.apply(second)).stop_seqno == 4
 
 
+@gated
 def test_status_counts_what_each_channel_has_and_lacks(rig: Rig) -> None:
     insert(rig, 1, 20)
     rig.run("a")
@@ -203,6 +204,7 @@ def test_status_counts_what_each_channel_has_and_lacks(rig: Rig) -> None:
     assert told.phase == "stopped"
 
 
+@gated
 def test_a_run_whose_lanes_wait_for_slots_keeps_the_pipeline_while_it_is_known_to_go_on(rig: Rig) -> None:
     """An hour behind its lease it is taken to be stuck; one that is over does not keep anybody."""
     insert(rig, 1, 3)

@@ -181,6 +181,7 @@ def test_a_new_table_without_rows_has_none_at_the_target(pipeline: Rig, *, is_co
         equal_after_run(pipeline)
 
 
+@gated
 def test_a_table_that_is_new_to_one_target_of_a_log_has_no_rows_there(
     pipeline: Rig, target_server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -205,6 +206,7 @@ def test_a_table_that_is_new_to_one_target_of_a_log_has_no_rows_there(
     equal_after_run(other)
 
 
+@gated
 def test_rows_of_its_children_are_not_a_new_tables_own(pipeline: Rig) -> None:
     pipeline.both("CREATE TABLE parent (id int PRIMARY KEY)", "CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent)")
     pipeline.write("INSERT INTO child VALUES (1)")

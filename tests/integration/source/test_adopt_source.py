@@ -204,6 +204,7 @@ def test_a_source_that_was_upgraded_already_is_adopted_without_the_option_as_the
     goes_on(rig)
 
 
+@gated
 def test_another_server_with_another_history_is_refused_by_what_it_lacks(rig: Rig) -> None:
     pretend_another_server(rig)
     before = open_reader(rig.config.log_url).state()

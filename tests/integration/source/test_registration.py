@@ -221,6 +221,7 @@ def test_one_that_came_and_went_without_a_row_changes_nothing(begun: Scene) -> N
     assert {relation.name for relation in begun.state().relations} == {"public.r", "public.t"}
 
 
+@gated
 def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Scene) -> None:
     begun.execute("INSERT INTO t VALUES (3)")
     source = begun.source()

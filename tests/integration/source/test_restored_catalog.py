@@ -75,6 +75,7 @@ def test_a_change_of_the_catalog_that_was_lost_is_missed(
     close(captured)
 
 
+@gated
 def test_a_source_that_went_back_leaves_nothing_in_the_log_for_the_one_that_comes_again(
     server: PostgresServer, captured: Scene, tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_wal_that_ends_where_the_log_had_read_may_be_other_wal(captured: Scene) 
     close(captured)
 
 
+@gated
 def test_an_idle_source_that_crashed_goes_on(server: PostgresServer, captured: Scene) -> None:
     """Its slot stands below the log's place, and its WAL ends where the log has read."""
     captured.execute("CHECKPOINT")

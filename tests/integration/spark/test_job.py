@@ -159,6 +159,7 @@ def test_a_unit_of_all_channels_is_read_in_even_parts_and_nothing_is_exchanged(s
     assert counted_rows(done, job.scans) == 4 * TRANSACTIONS
 
 
+@gated
 def test_a_unit_has_no_more_parts_than_spark_has_cores(session, spark_server):
     application = told(spark_server)[0]["id"]
     cores = sum(one["totalCores"] for one in told(spark_server, f"/{application}/executors"))

@@ -107,6 +107,7 @@ def test_a_session_that_no_lane_will_use_is_released(rig: Rig, spark_server: Ser
         open_session(spark_server.url, session_id)
 
 
+@gated
 def test_a_log_that_workers_do_not_see_is_told(
     rig: Rig, spark_server: ServerLease, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_of_equal_rows_exactly_one_changes(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_rows_from_before_a_table_had_a_key_are_still_told_apart_by_all_their_values(rig: Rig) -> None:
     bag(rig, "a integer NOT NULL, b text")
     rig.write("INSERT INTO bag SELECT i, 'before' FROM generate_series(1, 9) i")
@@ -181,6 +182,7 @@ def test_a_partition_that_does_not_send_whole_rows_is_refused(rig: Rig) -> None:
     assert rig.rows("SELECT a FROM t ORDER BY 1") == [(1,), (5,)]
 
 
+@gated
 def test_rows_of_before_a_key_was_made_are_still_told_apart_by_all_their_values(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     bag(rig)

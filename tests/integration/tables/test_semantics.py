@@ -63,6 +63,7 @@ def equal_after(rig: Rig, write: Callable[[], None]) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_run_without_new_changes_applies_nothing_and_moves_nothing(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     equal_after(rig, lambda: rig.write("INSERT INTO t SELECT generate_series(1, 20)", "DELETE FROM t WHERE id % 3 = 0"))
@@ -90,6 +91,7 @@ def test_keys_of_every_type(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_composite_keys_and_nulls(rig: Rig) -> None:
     rig.both("CREATE TABLE t (a text, b integer, c text, d numeric, PRIMARY KEY (b, a))")
 
@@ -101,6 +103,7 @@ def test_composite_keys_and_nulls(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 def test_quoted_and_mixed_case_names_in_several_schemas(rig: Rig) -> None:
     rig.both(
         'CREATE SCHEMA "My Schema"',
@@ -336,6 +339,7 @@ def test_handed_over_unique_values_and_foreign_keys(rig: Rig) -> None:
     equal_after(rig, write)
 
 
+@gated
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_start_on_tables_with_rows_is_refused(rig: Rig, side: str) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")

@@ -80,6 +80,7 @@ def test_one_that_was_unlogged_before_it_was_watched_stops_the_run(rig: Rig) -> 
     ends_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize(
     "emptied", ["DELETE FROM t WHERE id > 100", pytest.param("TRUNCATE t_1", marks=pytest.mark.long)]
 )

@@ -87,6 +87,7 @@ def test_a_new_definition_in_between_does_not_forget_what_the_targets_cascades_h
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("channels", [pytest.param(1, marks=pytest.mark.long), 8])
 @pytest.mark.parametrize(
     ("key", "action"),
@@ -156,6 +157,7 @@ def test_a_child_that_one_reference_empties_before_the_other_deletes_it_is_not_m
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("action", variants(["CASCADE", "SET NULL", "SET DEFAULT"], seldom=["SET NULL", "SET DEFAULT"]))
 def test_rows_that_one_change_of_a_parent_reaches_on_two_ways(rig: PlainRig, action: str) -> None:
     """The source's log has each row in between, when one of its references has followed and the other one not yet."""

@@ -146,6 +146,7 @@ def test_a_partition_with_an_expression_of_its_own_is_refused_on_either_side(rig
     follow(rig, rig.run)
 
 
+@gated
 def test_an_expression_that_reads_what_differs_between_servers_is_refused(rig: Rig) -> None:
     rig.both(_TABLE.format("b + (tableoid::bigint % 2)::integer"))
     with pytest.raises(FatalError, match=r'(?s)t, column g: the target computes.*t" DROP COLUMN "g"'):

@@ -116,6 +116,7 @@ def test_an_attempt_whose_claim_was_taken_leaves_nothing(note: Scene) -> None:
         load(note, unit(note))
 
 
+@gated
 def test_rows_that_the_table_refuses_leave_nothing_and_are_staged_by_another_job(note: Scene) -> None:
     note.run("INSERT INTO note VALUES ('3', 'in the way')")
     with pytest.raises(DirectRefused) as refused:
@@ -137,6 +138,7 @@ def test_a_table_with_triggers_that_act_on_applied_rows_is_staged_for(note: Scen
     assert (ids(note), note.seqnos()[0], len(note.staging())) == ([], -1, 1)
 
 
+@gated
 def test_rows_that_are_fewer_than_planned_are_not_committed(note: Scene) -> None:
     with pytest.raises(DirectRefused, match="5 insertions in 5 rows of 6"):
         load(note, unit(note, rows=6))

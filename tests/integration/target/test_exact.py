@@ -150,6 +150,7 @@ def test_a_column_that_became_narrower_behind_staging_takes_no_other_value(
     assert started.run("SELECT concat(v) FROM t0") == [(value,)]
 
 
+@gated
 @pytest.mark.parametrize("way", ["merge", "replay"])
 def test_a_key_in_another_spelling_is_another_key(started: Scene, way: str) -> None:
     """Else a delete of '07' would take the row of '7'."""

@@ -66,6 +66,7 @@ CHANGES = {
 IN_SHORT = {("no key", "INSERT", "merge"), ("no identity", "INSERT", "replay")}
 
 
+@gated
 @pytest.mark.parametrize(
     ("kind", "event", "way"),
     [

@@ -37,6 +37,7 @@ def staged(scene: Scene, last: int) -> StagedUnit:
     return replace(found, unit=replace(unit, row_count=1, origin=CommitOrigin(offset=100 + last)))
 
 
+@gated
 def test_a_former_holder_that_stands_still_with_the_origin_is_ended(scene: Scene, accounts: Relation) -> None:
     scene.start()
     with holding(scene, holder_session("demo", 0, "former")) as former:

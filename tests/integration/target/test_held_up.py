@@ -56,6 +56,7 @@ def opened(rig: Rig, statement: str) -> OpenedRun:
     return rig.open("r")
 
 
+@gated
 @pytest.mark.parametrize("lock", variants(LOCKS, seldom=["a row", "positions"]))
 @pytest.mark.parametrize("written", WRITES)
 def test_a_lane_that_is_cancelled_while_it_waits_ends(rig: Rig, written: str, lock: str) -> None:

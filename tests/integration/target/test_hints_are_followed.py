@@ -103,6 +103,7 @@ ELSEWHERE = (
 )  # fmt: skip
 
 
+@gated
 @pytest.mark.parametrize("kind", variants(TYPES, seldom=[one for one in TYPES if one != "timestamptz"]))
 def test_the_statement_that_gives_a_column_its_type_keeps_older_rows_in_any_session(rig: Rig, kind: str) -> None:
     kept, refused = TYPES[kind]

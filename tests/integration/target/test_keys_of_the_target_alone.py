@@ -43,6 +43,7 @@ def begin(rig: PlainRig) -> None:
     rig.run()
 
 
+@gated
 @pytest.mark.parametrize(
     "action",
     variants(

@@ -101,6 +101,7 @@ def test_merge_points_that_an_earlier_release_counted_stay(target_dsn: str, monk
     scene.session.close()
 
 
+@gated
 def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
     scene.run("INSERT INTO parallel_apply.schema_version VALUES (99)")
     with pytest.raises(ConfigurationError, match="version 99"):
@@ -195,6 +196,7 @@ def test_covered_is_up_to_the_latest_interval_that_ends_at_or_below_a_seqno(scen
     assert scene.ledger.covered_time(9) == EIGHT + 3 * HOUR
 
 
+@gated
 def test_a_process_that_stops_inside_a_brief_transaction_does_not_keep_the_lease(scene: Scene) -> None:
     """Nothing is sent, as by a stopped process: the server ends it, and whoever waits for the row goes on."""
     scene.start()

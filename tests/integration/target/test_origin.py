@@ -120,6 +120,7 @@ def test_an_origin_tells_the_sources_offset_and_commit_time(applying: Rig, consi
     assert found == [(f"parallel_apply:{oid}:p:{c}", last["commit_time"], last["end_offset"]) for c in channels]
 
 
+@gated
 def test_branches_carry_it_where_they_are_prepared_and_where_they_are_committed(applying: Rig) -> None:
     rig = applying.having(**_PREPARED)
     follower, informed = Follower(rig), Follower(rig, two_phase=True)

@@ -13,8 +13,10 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from tests.integration.target.conftest import CLAIM, Known, Scene, insert
 from tests.support.log_rows import Row, clustered
 from tests.support.rig import execute
+from tests.support.variants import gated
 
 
+@gated
 def test_a_unit_committed_twice_changes_nothing(three: Scene) -> None:
     unit = three.unit(1, after=0)
     staged = three.stage(unit, [Row(seqno=1, operation="D", values=("1", None, None))])

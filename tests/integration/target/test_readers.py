@@ -89,6 +89,7 @@ def test_a_pipeline_that_nobody_knows_is_named(running: Rig) -> None:
             snapshot(connection, "other")
 
 
+@gated
 def test_a_reader_needs_nothing_but_the_schema(running: Rig) -> None:
     role = f"reader_{uuid.uuid4().hex[:8]}"
     execute(running.target_dsn, f"CREATE ROLE {role} LOGIN", f"GRANT USAGE ON SCHEMA parallel_apply TO {role}")
@@ -125,6 +126,7 @@ def test_of_a_run_without_changes_the_offset_is_reached_too(running: Rig) -> Non
         assert waited(connection, offset, "0 s")
 
 
+@gated
 def test_whoever_waits_inside_a_snapshot_is_told_that_it_would_see_nothing(running: Rig) -> None:
     with reading(running) as connection:
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -37,6 +37,7 @@ def rig(source_dsn: str, ledger_dsn: str, tmp_path: Path) -> Rig:
     return found
 
 
+@gated
 @pytest.mark.parametrize("change", variants(CHANGES, seldom={"RENAME v TO w", "DROP v"}))
 def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_changed_table(
     rig: Rig, tmp_path: Path, change: str
@@ -63,6 +64,7 @@ def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_chan
     assert rows == rig.rows(f"SELECT {columns} FROM t WHERE id <> 6 ORDER BY id", side="source")
 
 
+@gated
 def test_rows_of_a_large_transaction_that_renames_their_table_are_not_those_of_the_former_name(
     rig: Rig, tmp_path: Path
 ) -> None:

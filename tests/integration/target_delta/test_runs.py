@@ -166,6 +166,7 @@ def test_a_sent_statement_that_does_more_is_refused(rig: Rig, lake: Path, statem
     assert of_lake(lake, columns=("id", "v")) == [(1, "abc")]
 
 
+@gated
 def test_a_column_of_which_nothing_tells_what_older_rows_have_is_refused(rig: Rig, lake: Path) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.prepare()
@@ -188,6 +189,7 @@ def test_what_cannot_be_represented_is_refused_by_name_before_the_first_row(rig:
         assert words in str(refused.value)
 
 
+@gated
 def test_a_value_that_its_column_cannot_hold_is_refused_by_table_and_column(rig: Rig, lake: Path) -> None:
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'a', 1)", "INSERT INTO t VALUES (2, 'b', 'NaN')")

@@ -194,6 +194,7 @@ def test_a_column_that_became_text_is_told_apart_where_the_format_says_so(rig: R
     assert [table.problem for table in rig.comparison().tables if not table.equal and table.problem]
 
 
+@gated
 def test_the_command_folds_and_removes(rig: Rig) -> None:
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'")

@@ -153,6 +153,7 @@ def test_a_feed_that_stops_for_a_column_tells_those_of_other_tables_that_the_tra
     assert rig.comparison().equal
 
 
+@gated
 def test_a_large_transaction_that_runs_alone_is_staged_in_sets(rig: Rig, lake: Path) -> None:
     rig.prepare()
     rig.transaction(
@@ -207,6 +208,7 @@ def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 def test_tables_that_would_have_one_name_or_none_are_refused(rig: Rig) -> None:
     long = "ö" * 31
     rig.write('CREATE SCHEMA a CREATE TABLE "b.c" (id integer PRIMARY KEY)')

@@ -122,6 +122,7 @@ def test_a_row_that_is_too_long_for_a_statement_is_told_as_such(rig: MariaDbRig)
     rig.server.run("SET GLOBAL max_allowed_packet = 16777216")
 
 
+@gated
 def test_bytes_that_are_nearly_as_long_as_a_statement_may_be_arrive(maria: MariaDbRig) -> None:
     maria.make(["CREATE TABLE b (id int PRIMARY KEY, v bytea)"], ["CREATE TABLE b (id int PRIMARY KEY, v longblob)"])
     maria.rig.prepare()

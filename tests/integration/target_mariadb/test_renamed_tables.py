@@ -50,6 +50,7 @@ def test_tables_that_exchanged_their_names_get_no_row_before_the_target_s_have(r
     assert renamed.rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("beside", [False, pytest.param(True, marks=GATED)])
 def test_a_table_that_was_renamed_ahead_of_its_rows_gets_its_name_back(renamed: MariaDbRig, beside: bool) -> None:
     renamed.rig.write("INSERT INTO a VALUES (3, 'a')", "ALTER TABLE a RENAME TO c", "INSERT INTO c VALUES (4, 'c')")

@@ -207,6 +207,7 @@ def test_a_unique_index_that_is_in_the_way_of_rows_without_a_key_is_told(maria: 
     maria.require_equal("SELECT a, b FROM bag")
 
 
+@gated
 def test_rows_lie_in_databases_named_as_the_sources_schemas(maria: MariaDbRig) -> None:
     names: Sequence[str] = ['CREATE SCHEMA "Odd Schema"']
     maria.make(
@@ -273,6 +274,7 @@ def test_a_pipeline_without_some_of_its_positions_stops(maria: MariaDbRig) -> No
         maria.rig.run()
 
 
+@gated
 @pytest.mark.parametrize("consistency", [pytest.param(Consistency.CHANNEL, marks=GATED), Consistency.EPOCH])
 def test_positions_that_go_under_the_lanes_end_the_run(maria: MariaDbRig, consistency: Consistency) -> None:
     rig = maria.rig.having(channels=2, consistency=consistency)
