@@ -71,6 +71,7 @@ def error_of(done: Any, task_id: str) -> str:
         return str(XComModel.deserialize_value(row))
 
 
+@gated
 def test_every_task_is_told_the_runs_interval(run: Any, pipeline: FakePipeline) -> None:
     done = run(EIGHT)
     assert done.state == "success"

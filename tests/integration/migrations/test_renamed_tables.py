@@ -30,6 +30,7 @@ RENAMES = {
 }  # fmt: skip
 
 
+@gated
 @pytest.mark.parametrize(
     ("name", "free"), [pytest.param("a_old", "a_old_in_the_way", marks=GATED), ("表" * 21, "表" * 13 + "_in_the_way")]
 )
@@ -105,6 +106,7 @@ def test_a_hint_followed_ends_green_and_equal(rig: Rig, case: str, ddl: DdlPolic
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("policy", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
 def test_tables_that_exchanged_their_schemas_are_followed_though_their_indexes_are_namesakes(
     rig: Rig, policy: DdlPolicy

@@ -73,6 +73,7 @@ def test_a_new_table_that_is_renamed_while_it_is_taken_in_is_taken_in_under_its_
     equal_after_run(pipeline)
 
 
+@gated
 def test_rows_of_a_table_that_nobody_follows_are_passed_over_though_it_was_published_for_a_while(pipeline: Rig) -> None:
     pipeline.both(NEW)
     execute(pipeline.target_dsn, "INSERT INTO n VALUES (7)")

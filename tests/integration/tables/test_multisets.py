@@ -31,6 +31,7 @@ def bag(rig: Rig, columns: str = "a integer, b text") -> None:
     rig.prepare()
 
 
+@gated
 def test_of_equal_rows_exactly_one_changes(rig: Rig) -> None:
     bag(rig)
     rig.write("INSERT INTO bag SELECT 1, NULL FROM generate_series(1, 5)", "INSERT INTO bag VALUES (2, '')")

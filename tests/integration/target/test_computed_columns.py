@@ -90,6 +90,7 @@ def begun(rig: Rig) -> Rig:
     return rig
 
 
+@gated
 @pytest.mark.parametrize(
     ("ddl", "writes"),
     [

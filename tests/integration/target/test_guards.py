@@ -152,6 +152,7 @@ AFTERWARDS = """CREATE FUNCTION rewrite() RETURNS trigger LANGUAGE plpgsql AS
     'BEGIN UPDATE t SET v = upper(v) WHERE id = NEW.id AND v <> upper(v); RETURN NULL; END'"""
 
 
+@gated
 @pytest.mark.parametrize(
     ("kind", "way", "time"),
     [

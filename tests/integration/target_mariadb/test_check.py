@@ -238,6 +238,7 @@ def test_no_limit_of_the_server_ends_a_transaction_that_waits_for_its_next_rows(
     assert dict(found) == dict.fromkeys(limits, "0")
 
 
+@gated
 def test_a_user_without_a_right_is_told_how_it_gets_it(maria: MariaDbRig) -> None:
     """A server of an older release shows it no trigger."""
     maria.make(SOURCE[:1], TARGET[:1])
