@@ -28,7 +28,7 @@ def stored_connection(conn_id: str, parameter: str) -> Connection:
     except AirflowSecretsBackendAccessDenied as error:
         # Also told of a task's token that has ended, which a retry does not have.
         raise Unavailable(
-            f"{parameter}: connection {conn_id!r} may not be read: {error}",
+            f"{parameter}: connection {conn_id!r} cannot be read: {error}",
             hint="If that stays so, give it to the team of this DAG.",
         ) from error
     except (AirflowNotFoundException, AirflowRuntimeError) as error:

@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import Phase, StopReason
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
+from airflow_parallel_apply.queue.model import Insert
 from tests.contract.test_coordinate import history, rows
 from tests.support.generation import Generation
 from tests.support.queue_service import ServedQueue
@@ -126,14 +127,21 @@ def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
 
 @gated
 def test_a_plan_whose_end_is_lost_before_it_was_fed_is_made_anew(make: Make, target_dsn: str, log_url: str) -> None:
-    """Everything is captured, so that no capture would plan; and all that was fed fits the positions."""
+    """Everything is captured, so that no capture would plan; and all that was fed fits the positions. Before that, the
+    lane that has the capture's task does.
+    """
     transactions, expected = history(60, 5, truncates=False)
     append(log_url, 0, transactions)
     generation = make(4, FeedLimits(epochs=2))
     fed = generation.coordinator.state().fed_epoch
     with psycopg.connect(target_dsn) as connection:
         connection.execute("DELETE FROM parallel_apply.epoch WHERE number > %s", [fed])
-    assert generation.coordinator.recover()
+    coordinator = generation.coordinator
+    insert = [Insert(queue=coordinator.names.capture, value={}, sequence=0)]
+    (capture,) = coordinator.queue.modify(claimant="captures", insert=insert)
+    assert not coordinator.recover()
+    coordinator.queue.modify(claimant="captures", delete=[capture.ref])
+    assert coordinator.recover()
     generation.lane()
     assert generation.seqnos() == [59] * 4
     assert rows(target_dsn) == expected

@@ -107,12 +107,16 @@ def test_a_missing_connection_is_one_line_that_says_what_to_do() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "refusal"),
-    [(ErrorType.API_SERVER_ERROR, Unavailable), (ErrorType.CONNECTION_NOT_FOUND, ConfigurationError)],
+    [
+        (ErrorType.API_SERVER_ERROR, Unavailable),
+        (ErrorType.CONNECTION_NOT_FOUND, ConfigurationError),
+        (ErrorType.PERMISSION_DENIED, Unavailable),
+    ],
 )
 def test_a_connection_that_the_api_server_does_not_tell_now_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, answer: ErrorType, refusal: type[ParallelApplyError]
 ) -> None:
-    """The SDK raises the same for both."""
+    """The SDK raises the same for the first two. It tells a token that has ended as one that may not read."""
     monkeypatch.setattr(TASKS_COMMS, Answering(answer), raising=False)
     with pytest.raises(refusal, match="source_conn_id: connection 'no_such' cannot be read"):
         connections.database("no_such", parameter="source_conn_id")
