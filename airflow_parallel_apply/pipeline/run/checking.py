@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import log_exists
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.rare_collection import rare_collection
@@ -23,19 +24,22 @@ _logger = logging.getLogger(__name__)
 
 
 @rare_collection()
-def check_run(config: PipelineConfig, capture: Capture, target: Target, *, source_place: str) -> None:
-    """Both sides, as `open` finds them. Errors: `ConfigurationError`, `TargetError`, with all that are."""
+def check_run(config: PipelineConfig, capture: Capture, target: Target, *, source_place: str) -> tuple[Relation, ...]:
+    """Both sides, as `open` finds them. Returns the tables of which the target is to have no rows yet. Errors:
+    `ConfigurationError`, `TargetError`, with all that are.
+    """
     pipeline = config.pipeline
     require_recopied(config, target)
     warnings = refuse(capture.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
     relations = capture.source.relations()
     expected = expected_at_target(config, relations)
     positions = target.positions()
+    unbegun = unbegun_at_target(config, relations, positions)
     looked_for = Expectation(
         channels=config.channels,
         tables=expected,
         settled=settled_at_target(config, relations, positions),
-        unbegun=unbegun_at_target(config, relations, positions),
+        unbegun=unbegun,
         references=capture.source.references(),
         followed=names_of(relations),
         renames=config.ddl is DdlPolicy.APPLY,
@@ -43,6 +47,7 @@ def check_run(config: PipelineConfig, capture: Capture, target: Target, *, sourc
     warnings += require_applicable(findings_at(target, config, looked_for), op="open", pipeline=pipeline)
     check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)
+    return unbegun
 
 
 def require_recopied(config: PipelineConfig, target: Target) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBo
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.open import routing_of
@@ -106,9 +107,17 @@ def open_run(
                 bounds = bounds or freeze(reading.source, writing.ledger, run_id=run_id, until=asked, interval=interval)
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
-                check_run(config, reading, writing.target, source_place=source.place)
+                unbegun = check_run(config, reading, writing.target, source_place=source.place)
                 opened = _seed(
-                    config, log, writing, tasks, taken.generation, bounds, catch_up=catch_up, session_id=session_id
+                    config,
+                    log,
+                    writing,
+                    tasks,
+                    taken.generation,
+                    bounds,
+                    unbegun,
+                    catch_up=catch_up,
+                    session_id=session_id,
                 )
                 shown = source_connector(source).show_offset(bounds.until_offset)
                 opened = replace(opened, owner=owner, until_offset=shown, is_end_asked=asked is not None)
@@ -198,6 +207,7 @@ def _seed(
     tasks: PipelineQueue,
     generation: int,
     bounds: RunBounds,
+    unbegun: Sequence[Relation],
     *,
     catch_up: bool,
     session_id: str,
@@ -205,7 +215,7 @@ def _seed(
     """Under the lease: route, plan, and put into the queue what positions and plan say is left."""
     routing = routing_of(config, session.target.colocation(config.tables))
     session.route(generation, log_id=log.identity.log_id, routing=routing)
-    session.target.note_tables()
+    session.target.note_tables(unbegun)
     captured = log.state().last_seqno
     bounds = settle(log, session.ledger, bounds)
     if not catch_up:

@@ -186,9 +186,10 @@ class Target(Protocol):
         """Have no claim any more: this session is not one that the next `take` ends."""
         ...
 
-    def note_tables(self) -> None:
+    def note_tables(self, unbegun: Sequence[Relation] | None = None) -> None:
         """Note which of its tables have the rows of which of the log's, as far as they are applied, where that outlasts
-        their names. While no unit is applied.
+        their names; and that the tables of these definitions are all the `unbegun` ones, which have had no rows yet, so
+        that nothing else may write to them. While no unit is applied.
         """
         ...
 

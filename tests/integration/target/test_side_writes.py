@@ -185,17 +185,27 @@ def test_a_trigger_that_writes_to_a_table_that_is_renamed_later_in_the_log_is_na
     if is_noted:
         rig.write("INSERT INTO t VALUES (7)")
         rig.run()
-    execute(
-        rig.target_dsn,
-        "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO u VALUES (NEW.id); "
-        "RETURN NULL; END'",
-        "CREATE TRIGGER act AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION act()",
-        "ALTER TABLE t ENABLE ALWAYS TRIGGER act",
-    )
+    _act_on("u", rig)
     rig.write("INSERT INTO t VALUES (1)", "ALTER TABLE u RENAME TO u2", "INSERT INTO u2 VALUES (2)")
     with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied: it writes to public\.u\b"):
         rig.run()
     execute(rig.target_dsn, "ALTER TABLE t ENABLE TRIGGER act")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_trigger_that_writes_to_a_table_that_has_had_no_row_yet_is_named(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id int PRIMARY KEY)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1)")
+    rig.run()
+    rig.both("CREATE TABLE u (id int)")
+    _act_on("u", rig)
+    rig.write("INSERT INTO t VALUES (2)")
+    with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied: it writes to public\.u\b"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t ENABLE TRIGGER act")
+    rig.write("INSERT INTO u VALUES (3)")
     rig.run()
     assert rig.comparison().equal
 
@@ -208,13 +218,7 @@ def test_a_trigger_that_writes_to_a_table_that_somebody_renames_meanwhile_is_nam
     rig.prepare()
     rig.write("INSERT INTO u VALUES (1)")
     rig.run()
-    execute(
-        rig.target_dsn,
-        "CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO u2 VALUES (NEW.id); "
-        "RETURN NULL; END'",
-        "CREATE TRIGGER act AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION act()",
-        "ALTER TABLE t ENABLE ALWAYS TRIGGER act",
-    )
+    _act_on("u2", rig)
     rig.write("INSERT INTO t VALUES (1)")
     begin = SideWrites.begin
 
@@ -225,3 +229,14 @@ def test_a_trigger_that_writes_to_a_table_that_somebody_renames_meanwhile_is_nam
     monkeypatch.setattr(SideWrites, "begin", begun)
     with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied: it writes to public\.u2"):
         rig.run()
+
+
+def _act_on(table: str, rig: Rig) -> None:
+    """A trigger of t that writes the ids of new rows to that table."""
+    execute(
+        rig.target_dsn,
+        f"CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO {table} VALUES (NEW.id); "
+        "RETURN NULL; END'",
+        "CREATE TRIGGER act AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION act()",
+        "ALTER TABLE t ENABLE ALWAYS TRIGGER act",
+    )

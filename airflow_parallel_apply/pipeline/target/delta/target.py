@@ -34,6 +34,7 @@ from collections.abc import Callable, Sequence
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import StagingLost, TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
@@ -202,7 +203,7 @@ class DeltaTarget:
     def leave(self) -> None:
         """Nobody's session is ended here."""
 
-    def note_tables(self) -> None:
+    def note_tables(self, unbegun: Sequence[Relation] | None = None) -> None:
         """No-op: it knows them by their names."""
 
     # --- apply ---

@@ -29,7 +29,7 @@ from airflow_parallel_apply.pipeline.errors import (
     StagingLost,
     Unavailable,
 )
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
@@ -216,7 +216,7 @@ class FilesTarget:
     def leave(self) -> None:
         """There are no sessions that could be ended."""
 
-    def note_tables(self) -> None:
+    def note_tables(self, unbegun: Sequence[Relation] | None = None) -> None:
         """No-op: it knows them by their names."""
 
     # --- apply ---

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side
 from airflow_parallel_apply.pipeline.model.position import Position
@@ -180,7 +181,7 @@ class KafkaTarget:
     def leave(self) -> None:
         self._claim = None
 
-    def note_tables(self) -> None:
+    def note_tables(self, unbegun: Sequence[Relation] | None = None) -> None:
         """No-op: it knows them by their names."""
 
     # --- apply ---

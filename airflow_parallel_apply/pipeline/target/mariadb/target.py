@@ -9,6 +9,7 @@ import pymysql
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position
@@ -135,7 +136,7 @@ class MariaDbTarget:
         with self._session.errors("leave"):
             self._session.rest()
 
-    def note_tables(self) -> None:
+    def note_tables(self, unbegun: Sequence[Relation] | None = None) -> None:
         """No-op: it knows them by their names."""
 
     # --- apply ---

@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
@@ -52,7 +53,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions.positions import 
     take_part,
 )
 from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import read_recopied
-from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_unknown, settled
+from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_unbegun, note_unknown, settled
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop_claim_staging
@@ -156,13 +157,15 @@ class PostgresTarget:
         with self._session.errors("leave"):
             self._session.rest()
 
-    def note_tables(self) -> None:
+    def note_tables(self, unbegun: Sequence[Relation] | None = None) -> None:
         # Not brief while it reads the log, which waits for a file system and takes its time with thousands of tables.
         with self._session.transaction("note tables", is_brief=False) as connection:
             applied_seqno = low_watermark(read_positions(connection, self._session))
             known = settled(self._relations.definitions(), applied_seqno)
             connection.execute(self._session.sql("session", "brief"))
             note_unknown(connection, self._session, known)
+            if unbegun is not None:
+                note_unbegun(connection, self._session, unbegun)
 
     # --- apply ---
     def commit(self, unit: Unit, steps: Sequence[Step]) -> None:

@@ -77,6 +77,12 @@ def note_unknown(connection: Connection, session: Session, relations: Sequence[R
         note_tables(connection, session, [known[number] for (number,) in found.fetchall()])
 
 
+def note_unbegun(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
+    """Note that the tables of these names, and no others, have had no rows so far. Errors: psycopg's own."""
+    values = {"schemas": [one.schema for one in relations], "tables": [one.table for one in relations]}
+    connection.execute(session.sql("applied_tables", "note_unbegun"), {"pipeline": session.pipeline, **values})
+
+
 def forget_dropped(connection: Connection, session: Session) -> None:
     """Forget the columns that this transaction has dropped. Errors: psycopg's own."""
     ours = is_ours(sql.Identifier("a", "xmin"))

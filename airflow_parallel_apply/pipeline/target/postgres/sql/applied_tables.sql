@@ -45,6 +45,21 @@ WHERE %(is_certain)s
     OR NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = known.target)
     OR excluded.target IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(known.target));
 
+-- name: note_unbegun
+-- These tables, and no others, are the ones without rows yet.
+WITH unbegun AS (
+    SELECT c.oid
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema, name)
+    JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
+), begun AS (
+    DELETE FROM {schema}.unbegun_table
+    WHERE pipeline = %(pipeline)s AND NOT EXISTS (SELECT FROM unbegun WHERE oid = target)
+)
+INSERT INTO {schema}.unbegun_table (pipeline, target)
+SELECT %(pipeline)s, oid FROM unbegun
+ON CONFLICT DO NOTHING;
+
 -- name: forget_others
 -- The tables whose rows another one's have replaced, in what has these names.
 DELETE FROM {schema}.applied_table known

@@ -308,3 +308,12 @@ ALTER TABLE {schema}.applied_table ADD COLUMN place text, ADD COLUMN columns jso
 -- name: upgrade_17
 -- A copy notes the tables that it fills, before there is a pipeline.
 ALTER TABLE {schema}.applied_table DROP CONSTRAINT applied_table_pipeline_fkey;
+
+-- name: upgrade_18
+-- Tables here that a pipeline follows, and to which it has applied nothing yet, as the last run found them. They are in
+-- no definition of the log, so whoever applies knows them from here alone.
+CREATE TABLE {schema}.unbegun_table (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    target regclass NOT NULL,
+    PRIMARY KEY (pipeline, target)
+);

@@ -1,5 +1,5 @@
 -- name: tables
--- Tables of these names, and those that have rows of followed ones, whatever their names are by now. A partition counts
+-- Tables of these names, and those that have rows of followed ones, or are to have some, whatever their names are by now. A partition counts
 -- with its table. `pipeline`: another one that writes to the table, and this one does not.
 WITH wanted AS (
     SELECT c.oid, NULL AS pipeline
@@ -8,6 +8,8 @@ WITH wanted AS (
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
     UNION ALL
     SELECT target, nullif(pipeline, %(pipeline)s) FROM {schema}.applied_table
+    UNION ALL
+    SELECT target, nullif(pipeline, %(pipeline)s) FROM {schema}.unbegun_table
 ), followed AS (
     SELECT oid, CASE WHEN count(*) = count(pipeline) THEN min(pipeline) END AS pipeline
     FROM wanted
