@@ -60,7 +60,7 @@ def pipeline_config(values: Mapping[str, object]) -> PipelineConfig:
     """
     given = {name: value for name, value in values.items() if value is not None and value != ""}
     pipeline = str(given.pop("pipeline", ""))
-    log_url = _place("log_url", given.pop("log_url", None) or default_log_url(pipeline))
+    log_url = place("log_url", given.pop("log_url", None) or default_log_url(pipeline))
     converted: dict[str, object] = {name: _CONVERT[name](name, value) for name, value in given.items()}
     return PipelineConfig(pipeline=pipeline, log_url=log_url, **converted)  # type: ignore[arg-type]
 
@@ -99,8 +99,10 @@ def default_log_url(pipeline: str) -> str:
     return str(Path(home).expanduser() / "parallel_apply" / pipeline)
 
 
-def _tables(name: str, value: object) -> TablePatterns:
-    """`{"include": […], "exclude": […]}`, a list or comma-separated text of patterns; a leading `!` excludes."""
+def table_patterns(name: str, value: object, *, otherwise: tuple[str, ...] = TablePatterns().include) -> TablePatterns:
+    """`{"include": […], "exclude": […]}`, a list or comma-separated text of patterns; a leading `!` excludes.
+    `otherwise`: what is included where nothing says it.
+    """
     if isinstance(value, str):
         value = _json(name, value) if value.lstrip().startswith(("{", "[")) else value.split(",")
     if isinstance(value, Mapping):
@@ -109,13 +111,13 @@ def _tables(name: str, value: object) -> TablePatterns:
             raise _wrong(name, unknown, "the keys include and exclude")
         include, exclude = value.get("include"), value.get("exclude")
         return TablePatterns(
-            include=TablePatterns().include if include is None else _patterns(name, include),
+            include=otherwise if include is None else _patterns(name, include),
             exclude=() if exclude is None else _patterns(name, exclude),
         )
     patterns = _patterns(name, value)
     include_only = tuple(pattern for pattern in patterns if not pattern.startswith("!"))
     excluded = tuple(pattern[1:] for pattern in patterns if pattern.startswith("!"))
-    return TablePatterns(include=include_only or TablePatterns().include, exclude=excluded)
+    return TablePatterns(include=include_only or otherwise, exclude=excluded)
 
 
 def _patterns(name: str, value: object) -> tuple[str, ...]:
@@ -152,7 +154,7 @@ def number(name: str, value: object) -> int:
     raise _wrong(name, value, "a whole number")
 
 
-def _place(name: str, value: object) -> str:
+def place(name: str, value: object) -> str:
     """An absolute path, or an address: tasks have directories of their own for a relative one to begin at."""
     text = str(value)
     if "://" in text or Path(text).is_absolute():
@@ -200,16 +202,16 @@ def _wrong(name: str, value: object, takes: str) -> ConfigurationError:
 
 
 _CONVERT: Final[Mapping[str, Callable[[str, object], object]]] = {
-    "log_directory": _place,
+    "log_directory": place,
     "slot": lambda _name, value: str(value),
-    "tables": _tables,
+    "tables": table_patterns,
     "start": choice(Start),
     "create_tables": flag,
     "channels": number,
     "lanes": number,
     "partitioner": lambda _name, value: str(value),
     "shard_by": _shard_by,
-    "shard_file": _place,
+    "shard_file": place,
     "store": choice(StoreName),
     "consistency": choice(Consistency),
     "epoch_protocol": choice(EpochProtocol),

@@ -15,12 +15,12 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.task import DEFAULT_RETRIES, DEFAULT_RETRY_DELAY, Guarded, interval_of, lasting_run_id
 
 if TYPE_CHECKING:
-    from airflow_parallel_apply.pipeline.config import PipelineConfig
     from airflow_parallel_apply.pipeline.encode.progress import Encoded
     from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport
 
 _LINE_SECONDS: Final = 5.0
 _TOPICS: Final = "kafka"
+_ALL: Final = ("*.*",)
 
 
 class EncodeOperator(Guarded, BaseOperator):
@@ -127,9 +127,13 @@ class EncodeOperator(Guarded, BaseOperator):
             raise ConfigurationError(
                 "neither pipeline nor sql is given", op="export", hint="Name the pipeline whose log it is, or a query."
             )
-        log = open_reader(self._config().log_url)
+        config = parameters.pipeline_config({"pipeline": self.pipeline, "log_url": self.log_url})
         return export_changes(
-            log, self._place(), self._options(), report=self._log_progress, cancelled=lambda: self.killed
+            open_reader(config.log_url),
+            self._place(),
+            self._options(),
+            report=self._log_progress,
+            cancelled=lambda: self.killed,
         )
 
     def _exported_query(self, context: Context) -> ExportReport:
@@ -141,7 +145,8 @@ class EncodeOperator(Guarded, BaseOperator):
                 op="export",
                 hint="Name the connection of the database that runs it.",
             )
-        export_id = _task_id(context) if self.export_id is None else self.export_id
+        # A DAG may render templates to what they look like: a date to a number.
+        export_id = _task_id(context) if self.export_id is None else str(self.export_id)
         query = QueryOptions(sql=self.sql, export_id=export_id, table=self.table, key=_words(self.key))
         return export_query(
             connections.database(self.source_conn_id, parameter="source_conn_id"),
@@ -152,10 +157,6 @@ class EncodeOperator(Guarded, BaseOperator):
             cancelled=lambda: self.killed,
         )
 
-    def _config(self) -> PipelineConfig:
-        name, tables = self.pipeline or "query", self.tables or ["*.*"]
-        return parameters.pipeline_config({"pipeline": name, "log_url": self.log_url, "tables": tables})
-
     def _options(self) -> ExportOptions:
         from airflow_parallel_apply.pipeline.encode.formats import Format
         from airflow_parallel_apply.pipeline.export import ExportOptions
@@ -163,7 +164,7 @@ class EncodeOperator(Guarded, BaseOperator):
         until = parameters.number("until_seqno", self.until_seqno) if self.until_seqno not in ("", None) else None
         return ExportOptions(
             format=parameters.choice(Format)("format", self.format) if self.format else None,
-            tables=self._config().tables,
+            tables=parameters.table_patterns("tables", self.tables or (), otherwise=_ALL),
             threads=parameters.number("threads", self.threads),
             until_seqno=until,
             texts=_words(self.texts),
@@ -178,7 +179,7 @@ class EncodeOperator(Guarded, BaseOperator):
                 hint="Give place, a directory or a URL, or place_conn_id, a connection of type parallel_apply_kafka.",
             )
         if self.place:
-            return self.place
+            return parameters.place("place", self.place)
         found = connections.database(self.place_conn_id, parameter="place_conn_id")
         if found.scheme != _TOPICS:
             raise ConfigurationError(

@@ -99,10 +99,14 @@ class EpochProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePatterns:
-    """The source tables that a pipeline follows: shell patterns over `schema.table`."""
+    """The source tables that a pipeline follows: shell patterns over `schema.table`. Errors: `ConfigurationError`."""
 
     include: tuple[str, ...] = ("public.*",)
     exclude: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.include:
+            raise _wrong("tables", "no include pattern", "at least one pattern, such as public.*")
 
     def matches(self, schema: str, table: str) -> bool:
         """True if the table is followed."""
@@ -226,8 +230,6 @@ class PipelineConfig:
             raise _wrong("lanes", self.lanes, f"0 (as channels, at most {MAX_DEFAULT_LANES}) to {MAX_CHANNELS}")
         if self.create_tables and self.start is not Start.COPY:
             raise _wrong("create_tables", self.create_tables, "effect with start=copy only")
-        if not self.tables.include:
-            raise _wrong("tables", "no include pattern", "at least one pattern, such as public.*")
         self._check_partitioner()
         for name in ("epoch_max_changes", "epoch_max_bytes", "unit_max_bytes"):
             if getattr(self, name) < 1:

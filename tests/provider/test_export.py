@@ -117,12 +117,26 @@ def test_a_run_that_has_the_id_of_a_deleted_one_exports_its_query(
     assert [rows(first, **interval), rows(second, **interval)] == [1, 0]
     longer = {**interval, "data_interval_end": datetime(2026, 2, 1, tzinfo=UTC)}
     assert [rows(second, **longer), rows(second, **longer), rows(second, **interval)] == [1, 0, 0]
+    day: Any = 20260131  # of a DAG that renders templates to what they look like
+    query = {"sql": "SELECT 7 AS a", "source_conn_id": "shop_db", "place": str(tmp_path / "out")}
+    assert executed(export_id=day, **query)["export_id"] == "20260131"
+
+
+@pytest.mark.parametrize(
+    ("given", "exclude"), [(None, ()), ("[]", ()), ('{"exclude": ["a.b"]}', ("a.b",)), ("!a.b", ("a.b",))]
+)
+def test_an_export_that_names_no_tables_has_those_of_all_schemas(given: str | None, exclude: tuple[str, ...]) -> None:
+    """As the form says it that was emptied, too: what an export passes over never comes."""
+    tables = EncodeOperator(task_id="export", pipeline="p", place="/out", tables=given)._options().tables
+    assert (tables.include, tables.exclude) == (("*.*",), exclude)
 
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
         ({"place": "x"}, "neither pipeline nor sql"),
+        ({"pipeline": "p", "place": "out"}, "parameter place: 'out' is not usable"),
+        ({"pipeline": "p", "place": "/out", "tables": {"include": []}}, "parameter tables: 'no include pattern'"),
         ({"pipeline": "p"}, "place and place_conn_id"),
         ({"pipeline": "p", "place_conn_id": "shop_db"}, "no connection to topics"),
         ({"sql": "SELECT 1", "place": "x"}, "source_conn_id"),
