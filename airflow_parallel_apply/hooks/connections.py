@@ -7,6 +7,7 @@ while Airflow's API server fails. Nothing here opens a connection, so a mistyped
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -140,7 +141,7 @@ def queue_of(connection: Connection, *, parameter: str) -> QueueEndpoint:
     if connection.conn_type in (POSTGRES, DATABASE_TYPE):
         dsn = database_of(connection, parameter=parameter).url
     elif connection.conn_type == QUEUE_TYPE:
-        extras = {name: value for name, value in _extras(connection, parameter).items() if value not in (None, "")}
+        extras = _extras(connection, parameter)
         protocol = extras.pop("protocol", None)
         match protocol:
             case QueueProtocol.POSTGRESQL:
@@ -161,7 +162,7 @@ def router_of(connection: Connection, *, parameter: str) -> RouterEndpoint:
     """Its URL, with the token."""
     if connection.conn_type != ROUTER_TYPE:
         raise _wrong_type(connection, parameter, f"type {ROUTER_TYPE}")
-    extras = {name: value for name, value in _extras(connection, parameter).items() if value not in (None, "")}
+    extras = _extras(connection, parameter)
     protocol = str(extras.pop("protocol", TLS))
     if protocol not in (PLAIN, TLS):
         raise ConfigurationError(
@@ -175,7 +176,7 @@ def router_of(connection: Connection, *, parameter: str) -> RouterEndpoint:
 def _libpq(connection: Connection, parameter: str, extras: Mapping[str, object]) -> str:
     from psycopg.conninfo import make_conninfo
 
-    if extras.get("iam"):
+    if _word(extras.get("iam")).lower() == "true":
         raise ConfigurationError(
             f"{parameter}: connection {connection.conn_id!r} asks for IAM authentication, which is not supported",
             hint="Use a login with a password, a certificate (sslcert, sslkey) or a passfile.",
@@ -274,14 +275,21 @@ def _spark_settings(connection: Connection, conf: object) -> Mapping[str, object
     return conf
 
 
-def _extras(connection: Connection, parameter: str) -> Mapping[str, object]:
+def _extras(connection: Connection, parameter: str) -> dict[str, object]:
+    """Those that have a value: a form gives what it leaves empty as well."""
     try:
-        extras: Mapping[str, object] = connection.extra_dejson
-    except ValueError as error:
+        found = json.loads(connection.extra or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        # Airflow would go on without it: without TLS, say.
         raise ConfigurationError(
-            f"{parameter}: the extra of connection {connection.conn_id!r} is not JSON", hint="Correct or empty it."
-        ) from error
-    return extras
+            f"{parameter}: the extra of connection {connection.conn_id!r} is no JSON object",
+            hint='Correct or empty it. It looks like {"sslmode": "require"}.',
+        )
+    # Which also keeps secrets out of logs.
+    extras: Mapping[str, object] = connection.extra_dejson
+    return {name: value for name, value in extras.items() if value not in (None, "")}
 
 
 def _refuse_unknown(connection: Connection, parameter: str, values: Mapping[str, object]) -> None:

@@ -83,6 +83,24 @@ def test_a_connection_of_one_of_our_other_targets_becomes_its_url(
         connections.target("lake", "")
 
 
+@pytest.mark.parametrize("extra", ["sslmode=require", '["sslmode"]'])
+def test_an_extra_that_airflow_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    """Airflow takes it for an empty one, and a session would begin without TLS."""
+    define(monkeypatch, "shop", {"conn_type": "postgres", "host": "db.invalid", "schema": "shop", "extra": extra})
+    with pytest.raises(ConfigurationError, match="source_conn_id: the extra of connection 'shop' is no JSON object"):
+        connections.database("shop", parameter="source_conn_id")
+
+
+def test_extras_that_a_form_leaves_empty_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"deploy-mode": "", "namespace": None, "queue": "root.etl"}
+    define(monkeypatch, "cluster", {"conn_type": "spark", "host": "k8s://https://api.invalid", "extra": extra})
+    cluster = connections.spark("cluster").cluster
+    assert cluster is not None
+    assert cluster.settings == {"spark.yarn.queue": "root.etl"}
+    define(monkeypatch, "shop", "postgresql://reader@db.invalid/shop?iam=false")
+    assert "iam" not in connections.database("shop", parameter="source_conn_id").url
+
+
 @pytest.mark.parametrize(
     ("uri", "kind"),
     [("mysql://root@db.invalid/shop", "mysql"), ("spark://local%5B2%5D", "spark"), ("http://x", "http")],
