@@ -32,7 +32,13 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.run.bounds import for_source
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
-from airflow_parallel_apply.pipeline.run.sessions import HANDOVER_LEASE, claimant_of, open_session, require_opened
+from airflow_parallel_apply.pipeline.run.sessions import (
+    HANDOVER_LEASE,
+    claimant_of,
+    open_session,
+    opened_bounds,
+    require_opened,
+)
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
@@ -152,7 +158,7 @@ def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, qu
             tasks.require(state)
         routing, config = _as_opened(opened, config, sessions[0])
         return _Ground(
-            bounds=_bounds(opened, sessions[0]),
+            bounds=opened_bounds(sessions[0], opened),
             sessions=sessions,
             tasks=tasks,
             routing=routing,
@@ -214,14 +220,6 @@ def _as_opened(opened: OpenedRun, config: PipelineConfig, session: PipelineSessi
     """
     routing = session.ledger.routing()
     return routing, replace(config, channels=routing.channels, ddl=DdlPolicy(opened.ddl or config.ddl))
-
-
-def _bounds(opened: OpenedRun, session: PipelineSession) -> RunBounds:
-    """Errors: `OwnershipLost` where the pipeline was dropped meanwhile."""
-    bounds = session.ledger.run_bounds(opened.run_id)
-    if bounds is None:
-        raise generation_over(opened.pipeline, opened.generation)
-    return bounds
 
 
 def _shared_log(config: PipelineConfig, opened: OpenedRun) -> LogReader:

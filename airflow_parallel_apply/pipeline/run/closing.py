@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
-from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session, require_opened
+from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session, opened_bounds, require_opened
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.open import store_status
@@ -54,6 +54,7 @@ def close_run(
         owned = require_opened(writing, opened)
         if owned.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)
+        opened_bounds(writing, opened)
         tasks.require(owned)
         positions = _positions(writing, owned)
         _note_tables(writing)

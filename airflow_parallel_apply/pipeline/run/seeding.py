@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue
 from airflow_parallel_apply.pipeline.run.protocol import protocol_of
-from airflow_parallel_apply.pipeline.run.sessions import require_opened
+from airflow_parallel_apply.pipeline.run.sessions import opened_bounds, require_opened
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.store.choice import chosen_store
 
@@ -91,9 +91,7 @@ def reviver(
             "the queue has lost the tasks of generation %d: it gets what positions and plan say is left",
             opened.generation,
         )
-        bounds = session.ledger.run_bounds(opened.run_id)
-        if bounds is None:
-            raise generation_over(config.pipeline, opened.generation)
+        bounds = opened_bounds(session, opened)
         replan(bounds.until_seqno)
         # What is there, because another lane was faster, stays.
         coordinator.seed(_reseeded_state(opened, session, bounds.until_seqno), capture=bounds.until_seqno is None)

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Final
 from uuid import uuid4
 
-from airflow_parallel_apply.pipeline.apply.ownership import require_pipeline
+from airflow_parallel_apply.pipeline.apply.ownership import generation_over, require_pipeline
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
+from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
@@ -42,6 +42,16 @@ def require_opened(session: PipelineSession, opened: OpenedRun) -> PipelineState
         owner=opened.owner,
         generation=opened.generation,
     )
+
+
+def opened_bounds(session: PipelineSession, opened: OpenedRun) -> RunBounds:
+    """The bounds of an opened run. Errors: `OwnershipLost` where the ledger knows no such run: the pipeline was removed
+    meanwhile, or this is the ledger of another target, whose generation has the same number.
+    """
+    bounds = session.ledger.run_bounds(opened.run_id)
+    if bounds is None:
+        raise generation_over(opened.pipeline, opened.generation)
+    return bounds
 
 
 def reader_entry(target: Target, endpoint: Endpoint, pipeline: str) -> LogReaderEntry:

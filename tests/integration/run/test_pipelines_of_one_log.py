@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, SourceError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import errors
@@ -107,6 +107,21 @@ def test_a_pipeline_joins_a_log_that_began_empty_at_its_beginning(first: Rig, se
     late = second()
     late.run()
     assert late.comparison().equal
+
+
+def test_a_close_that_was_led_to_another_target_of_the_log_is_red(first: Rig, second: Second) -> None:
+    """The DAG was edited meanwhile. That target has a pipeline of this name, too, and its last generation's number."""
+    first.prepare()
+    other = second().having(pipeline="first")
+    other.prepare()
+    first.write("INSERT INTO t VALUES (1, 'a')")
+    first.capture("its own")
+    opened = first.open("its own")
+    other.run("another")
+    with pytest.raises(OwnershipLost, match=f"generation {opened.generation} is over"):
+        other.close(opened)
+    first.close(opened, first.apply(opened))
+    assert first.comparison().equal
 
 
 def test_a_purged_log_is_not_joined(first: Rig, second: Second) -> None:
