@@ -190,7 +190,13 @@ class CoordinatorOperator(LeaseTask):
                 if reason is None:
                     raise FatalError(_ENDED.format(task_id=self.open_task_id), hint="Clear the whole run.")
                 raise AirflowSkipException(f"the run was skipped: {reason}")
-        failed = [task_id for task_id in upstream if states.get(task_id) == TaskInstanceState.FAILED]
+        # Of a mapped task each instance is told by a name of its own, with its index behind the task's.
+        failed_ids = {
+            name if name in upstream else name.rpartition("_")[0]
+            for name, state in states.items()
+            if state == TaskInstanceState.FAILED
+        }
+        failed = sorted(failed_ids)
         if not failed:
             raise FatalError(
                 f"{self.open_task_id} has not opened the run: its state is {states.get(self.open_task_id)}",

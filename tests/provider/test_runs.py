@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.providers.standard.operators.python import BranchPythonOperator
+from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
@@ -192,6 +192,26 @@ def test_a_close_whose_open_was_cleared_with_it_says_what_to_clear(dag: DAG) -> 
     close = dag.get_task("close")
     with pytest.raises(FatalError, match="its state is running Hint: Clear open with everything downstream"):
         close._judge_upstream({"ti": Asked()})
+
+
+def test_a_close_behind_a_mapped_task_that_failed_names_that(airflow_home: Any) -> None:
+    """Airflow tells its instances by names of their own. To clear `open` would lead nowhere."""
+
+    class Asked:
+        dag_id = run_id = "mapped"
+
+        def get_task_states(self, **_: Any) -> dict[str, dict[str, str]]:
+            return {self.run_id: {"orders.open": "upstream_failed", "load_0": "success", "load_1": "failed"}}
+
+        def xcom_pull(self, **_: Any) -> None:
+            return None
+
+    with DAG("mapped", schedule=None) as mapped:
+        PythonOperator.partial(task_id="load", python_callable=print).expand(op_args=[[1], [2]]) >> ParallelApply(
+            "orders"
+        )
+    with pytest.raises(FatalError, match=r"^load failed: .* then clear load with everything downstream"):
+        mapped.get_task("orders.close")._judge_upstream({"ti": Asked()})
 
 
 class Cleared:
