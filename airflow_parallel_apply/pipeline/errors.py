@@ -7,7 +7,8 @@
     │   ├── Unavailable           a database, Spark or a lock cannot be reached now
     │   │   ├── StagingLost       what was staged is not there any more: stage it again
     │   │   │   └── BranchesLost  what was prepared was rolled back, since something was in its way
-    │   │   └── SessionClosed     Spark's server has closed a session for good: open another one
+    │   │   ├── SessionClosed     Spark's server has closed a session for good: open another one
+    │   │   └── SourceInUse       another capture reads the source, which admits one at a time
     │   ├── Deadlock              sessions waited for each other's locks, and this one was rolled back
     │   ├── RoutingCancelled      the router let go of rows before they were read: the log has them
     │   ├── SpillFull             the router's disk is spent: the log has what it held
@@ -126,6 +127,10 @@ class BranchesLost(StagingLost):
 
 class SessionClosed(Unavailable):
     """Spark's server has closed the session, and its id stays dead: one with another id can be opened."""
+
+
+class SourceInUse(Unavailable):
+    """Another capture reads the source, or one that died a moment ago."""
 
 
 class Deadlock(RetryableError):

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.open import is_copying
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
-from airflow_parallel_apply.pipeline.errors import LogError, SourceError
+from airflow_parallel_apply.pipeline.errors import SourceError, SourceInUse
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
 from airflow_parallel_apply.pipeline.log.open import open_reader
@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.source.open import open_source
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"
 _CHANGES: Final = "changes were committed at the source"
+_UNFIT: Final = "the source does not stand where the log stood"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,9 @@ def look_for_changes(
 ) -> Look:
     """Cheap: decodes at most one transaction at the source.
 
-    With an interval, which the source is past, no reason is for good: what comes later is not of the interval. Errors:
-    those of source, log and target, such as a stream that is gone: better seen now than by the run.
+    With an interval, which the source is past, no reason is for good: what comes later is not of the interval. A source
+    that cannot be looked at now, or does not fit the log, is a reason: `capture` waits for it, or says why, since it
+    compares more of the two. Errors: other ones of source, log and target.
     """
     with closing(open_pipeline(target, config.pipeline)) as reading:
         state = reading.ledger.state()
@@ -82,7 +84,13 @@ def look_for_changes(
         return Look(reason=f"captured transactions wait to be applied, from seqno {applied + 1}")
     found = Look(generation=state.generation, captured_offset=captured.captured_offset, resume=captured.resume)
     with closing(open_capture(source, config)) as looking:
-        return replace(found, reason=_CHANGES) if looking.has_changes(captured.place) else found
+        try:
+            reason = _CHANGES if looking.has_changes(captured.place) else None
+        except SourceInUse:
+            reason = "another capture reads the source"
+        except SourceError:
+            reason = _UNFIT
+    return replace(found, reason=reason)
 
 
 def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, before: Look) -> str | None:
@@ -94,12 +102,13 @@ def changes_since(config: PipelineConfig, source: Endpoint, target: Endpoint, be
         state = reading.ledger.state()
         if state is None or state.generation != before.generation or state.clean_stop_seqno is None:
             return "the pipeline was run, or changed"
-    with closing(open_capture(source, config)) as looking:
+    with closing(open_source(source, config)) as looking:
         try:
-            return _CHANGES if looking.has_changes(before.place) else None
-        except (SourceError, LogError):
+            looking.release(before.place)
+            return _CHANGES if looking.has_changes(before.place, None) else None
+        except SourceError:
             # For whoever has the log to say, with the log's own captured offset.
-            return "the source does not stand where the log stood"
+            return _UNFIT
 
 
 def source_is_past(config: PipelineConfig, source: Endpoint, time: datetime) -> bool:

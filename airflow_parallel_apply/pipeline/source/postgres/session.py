@@ -13,7 +13,13 @@ from psycopg import capabilities
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    ParallelApplyError,
+    SourceError,
+    SourceInUse,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.source.postgres.answers import Answer, Answers
 from airflow_parallel_apply.pipeline.source.postgres.holding import held_up_hint
 from airflow_parallel_apply.pipeline.source.postgres.rights import lacking_right_hint
@@ -249,7 +255,7 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
     if (lasting := _lasting(error, op=op, place=place)) is not None:
         return lasting
     if state == sqlstate.OBJECT_IN_USE:
-        return Unavailable(
+        return SourceInUse(
             f"the slot is in use: {text}", op=op, hint="Another capture reads it, or one that died a moment ago."
         )
     if state in {sqlstate.CONFIGURATION_LIMIT, sqlstate.TOO_MANY_CONNECTIONS} and "replication slots" in text:

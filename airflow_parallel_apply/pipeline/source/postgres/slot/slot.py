@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import SourceError, SourceInUse, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DDL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
@@ -182,7 +182,7 @@ class Slot:
     def _require_free(self) -> None:
         state = self.state()
         if state is not None and state.active_pid is not None:
-            raise Unavailable(
+            raise SourceInUse(
                 f"slot {self.name} at {self._session.place} is in use by process {state.active_pid}",
                 op="capture",
                 hint="Another capture reads it, or one that died a moment ago: it comes free by itself, or by "
