@@ -40,7 +40,6 @@ from airflow_parallel_apply.pipeline.target.steps import (
 
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
-"""So much of a statement's text is in an error."""
 _MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
 _BY_HAND: Final = "The target runs no DDL. Make there by hand what its tables need of this, if anything, then "
 

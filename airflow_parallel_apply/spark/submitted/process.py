@@ -36,10 +36,7 @@ _TAIL_LETTERS: Final = 600
 _TICK_SECONDS: Final = 0.1
 
 # Connections and other secrets of the deployment; and what would make Spark's own choice between Connect and a driver.
-_KEPT_BACK: Final = (
-    *("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "PGPASSWORD"),
-    *("PARALLEL_APPLY_SOURCE", "PARALLEL_APPLY_TARGET", "PARALLEL_APPLY_QUEUE"),
-)
+_KEPT_BACK: Final = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "PGPASSWORD", "PARALLEL_APPLY_")
 _CONNECT_MODE: Final = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE", "SPARK_API_MODE", "MASTER")
 
 
