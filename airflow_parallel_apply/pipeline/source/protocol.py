@@ -206,10 +206,6 @@ class Source(Protocol):
         """
         ...
 
-    def names(self) -> frozenset[str]:
-        """The names of the followed tables, "schema.table", for less than their definitions."""
-        ...
-
     def references(self) -> tuple[Reference, ...]:
         """The foreign keys that act, of whatever tables, as the catalog has them now."""
         ...

@@ -55,6 +55,7 @@ def table_findings(
             ),
         )
     by_oid = {table.oid: table for table in followed}
+    are_sent = any(table.generated for table in followed)
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(statement("check_tables"), {"oids": list(by_oid)})
     found = [
@@ -65,6 +66,7 @@ def table_findings(
             *_unsent_findings(row, by_oid[row["root"]]),
             *_unwatched_findings(row, by_oid[row["root"]], role),
             *(() if row["is_partitioned"] or row["is_foreign"] else _identity_findings(row)),
+            *(() if are_sent or row["is_foreign"] else _computed_key_findings(row)),
             *_computation_findings(row, by_oid[row["root"]]),
         )
     ]
@@ -242,6 +244,21 @@ def _computation_findings(row: Mapping[str, Any], table: SourceTable) -> Iterato
             if expression is not None
             else f"Attach a partition that has the expression of {table.name}, or leave the table out.",
         )
+
+
+def _computed_key_findings(row: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find a key of which a part is not sent, so that it tells no rows apart."""
+    if row["computed_key"] is None:
+        return
+    name = f"{row['schema']}.{row['table']}"
+    yield _finding(
+        name,
+        f"{name} has in its key the column {row['computed_key']}, which the source computes and does not send: the "
+        "first UPDATE or DELETE stops the run (from version 18 on, the source itself refuses it)",
+        f"ALTER TABLE {quoted(row['schema'], row['table'])} REPLICA IDENTITY FULL",
+        severity=Severity.WARNING,
+        note="Harmless for a table that only ever takes inserts.",
+    )
 
 
 def _identity_findings(row: Mapping[str, Any]) -> Iterator[Finding]:

@@ -113,7 +113,7 @@ def describe(
         "modifiers": [column.type_modifier for column in wire.columns],
     }
     rows = connection.execute(statement("columns"), arguments).fetchall()
-    typings = [Typing(name, base, is_enum, is_deterministic=not folded) for name, base, is_enum, folded in rows]
+    typings = [Typing(name, base, is_enum, is_deterministic=not folded) for name, base, is_enum, folded, _ in rows]
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
     if seen is not None and known is not None and any((one.number or 0) > seen.last_number for one in known.columns):
         # A copy has come in between, of which nothing was told.
@@ -126,12 +126,23 @@ def describe(
             type_name=typing.type_name or (logged.get(number) if number is not None else None),
             is_deterministic=not folded if number is None else number not in folded,
         )
-        for typing, number, (*_, folded) in zip(typings, numbers, rows, strict=True)
+        for typing, number, (*_, folded, _) in zip(typings, numbers, rows, strict=True)
     ]
+    if rows and _is_partial(wire, numbers, rows[0][-1], shape):
+        wire = replace(wire, columns=tuple(replace(column, key=False) for column in wire.columns))
     had_key = _had_key(shape, seen, known)
     then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape
     table = _described(connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known)
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
+
+
+def _is_partial(wire: WireRelation, numbers: Sequence[int | None], key: Sequence[int], shape: Shape) -> bool:
+    """True if the message lacks columns of the key that are computed: by a part of it rows are not told apart. `key`:
+    the columns of the key that the table has now.
+    """
+    sent = {number for number, column in zip(numbers, wire.columns, strict=True) if column.key}
+    unsent = {*key}.difference(numbers)
+    return sent == {*key} - unsent and any(shape.columns[number].generated for number in unsent & shape.columns.keys())
 
 
 def _as_told(shape: Shape, seen: Sighting) -> Shape:

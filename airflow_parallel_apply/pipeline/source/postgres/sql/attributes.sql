@@ -9,6 +9,13 @@ WITH RECURSIVE sent AS MATERIALIZED (
     LEFT JOIN pg_catalog.pg_index i
         ON i.indrelid = c.oid AND i.indimmediate
         AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+        -- By a part of them rows are not told apart.
+        AND NOT EXISTS (
+            SELECT
+            FROM pg_catalog.pg_attribute k
+            WHERE k.attrelid = c.oid AND k.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                AND k.attgenerated <> '' AND NOT (k.attgenerated = 's' AND %(with_generated)s)
+        )
     WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
         AND (a.attgenerated = '' OR a.attgenerated = 's' AND %(with_generated)s)
 ), base (typed, oid) AS (

@@ -1,5 +1,6 @@
 -- Of some tables: who owns them, and by what the server identifies a row of them for an UPDATE or DELETE; of a
--- partitioned one every partition that holds rows. `key_index`: one that could serve as the replica identity.
+-- partitioned one every partition that holds rows. `computed_key`: a column of that which is computed. `key_index`: one
+-- that could serve as the replica identity.
 -- `computed_otherwise`: a partition's columns with expressions of their own, each with that of the whole table where the
 -- server can give it to the partition (from version 17 on).
 SELECT
@@ -24,6 +25,14 @@ SELECT
         WHEN 'i' THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
         ELSE c.relreplident = 'f'
     END AS has_identity,
+    (
+        SELECT min(a.attname)
+        FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attgenerated <> ''
+            AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+        WHERE i.indrelid = c.oid
+            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+    ) AS computed_key,
     EXISTS (
         SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate
     ) AS has_primary_key,
@@ -35,7 +44,8 @@ SELECT
             AND NOT EXISTS (
                 SELECT
                 FROM pg_catalog.pg_attribute a
-                WHERE a.attrelid = c.oid AND NOT a.attnotnull AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                WHERE a.attrelid = c.oid AND (NOT a.attnotnull OR a.attgenerated <> '')
+                    AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
             )
         ORDER BY name
         LIMIT 1

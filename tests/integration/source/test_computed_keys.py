@@ -1,0 +1,16 @@
+"""A key with a computed column, which is not sent: by the rest of it no rows are told apart."""
+
+from __future__ import annotations
+
+from airflow_parallel_apply.pipeline.check import check_pipeline
+from tests.support.rig import Rig
+
+
+def test_rows_that_differ_in_the_computed_column_of_their_key_alone_are_all_there(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (a integer, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 1), (1, 2), (2, 1)")
+    rig.run()
+    assert rig.comparison().equal
+    found = check_pipeline(rig.config, rig.source, rig.target).findings
+    assert ('ALTER TABLE "public"."t" REPLICA IDENTITY FULL',) in [finding.fix for finding in found]
