@@ -22,6 +22,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
     table_options,
 )
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
+from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import WITHOUT_LETTERS
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import altering_of_owner
 from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
@@ -57,7 +58,7 @@ NEWEST_VERSION: Final = 18
 _VERSIONS: Final = 10_000
 """Between one major version and the next, in `server_version_num`."""
 
-_LACKS: Final = "may lack characters of the source's"
+_LACKS: Final = {WITHOUT_LETTERS: "counts bytes as letters where a type has a length"}
 _MERGED: Final = {"EUC_JP": "stores a broken bar (U+00A6) as a fullwidth one (U+FFE4)"}
 """Encodings in which the server stores a character as another one, without an error."""
 
@@ -175,11 +176,11 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
         oldest=OLDEST_VERSION,
         newest=NEWEST_VERSION,
     )
-    if server["encoding"] != "UTF8":
-        merged = _MERGED.get(server["encoding"])
+    if (encoding := server["encoding"]) != "UTF8":
+        merged = _MERGED.get(encoding)
         yield _finding(
             "encoding",
-            f"the database has the encoding {server['encoding']}, which {merged or _LACKS}",
+            f"the database has the encoding {encoding}, which {merged or _LACKS.get(encoding, 'may lack characters')}",
             severity=Severity.ERROR if merged else Severity.WARNING,
             note="Use a database with the encoding UTF8.",
         )

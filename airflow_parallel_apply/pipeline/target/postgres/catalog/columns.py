@@ -16,6 +16,9 @@ _FIRST_MADE: Final = 12000
 
 _KEPT_COLUMNS: Final = 4096
 
+WITHOUT_LETTERS: Final = "SQL_ASCII"
+"""The encoding of a database that knows no letters, and counts bytes."""
+
 _ONE_IMAGE_TYPES: Final = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950))
 """bool, bytea, "char", the integers, text, oid, varchar, date, the timestamps, uuid: equal keys have equal text."""
 
@@ -43,6 +46,8 @@ class TargetColumn:
     """Values that are equal have the same text."""
     compound: bool
     """How its values are read depends on types that its own name does not tell."""
+    unsteady: bool
+    """A text that it prints may be read as a value that prints another one: see `_is_unsteady`."""
 
 
 class ColumnRow(NamedTuple):
@@ -86,13 +91,16 @@ def made_types(connection: psycopg.Connection[Any], rows: Iterable[ColumnRow], *
 
 
 @lru_cache(maxsize=_KEPT_COLUMNS)
-def column_of(row: ColumnRow, made: MadeType | None) -> TargetColumn:
-    """The column that a row tells of. Thousands of tables have few different ones."""
+def column_of(row: ColumnRow, made: MadeType | None, *, counts_bytes: bool = False) -> TargetColumn:
+    """The column that a row tells of. Thousands of tables have few different ones. `counts_bytes`: the database's
+    encoding knows no letters.
+    """
     type_ = made or _OWN
     type_oid = type_.base_oid or row.type_oid
+    type_sql = type_.prefix + (type_.base_sql or row.type_sql)
     return TargetColumn(
         name=row.name,
-        type_sql=type_.prefix + (type_.base_sql or row.type_sql),
+        type_sql=type_sql,
         plain_type_sql=type_.prefix + (type_.plain_base_sql or row.plain_type_sql),
         declared_sql=type_.declared_prefix + row.type_sql,
         generated=row.generated,
@@ -103,4 +111,13 @@ def column_of(row: ColumnRow, made: MadeType | None) -> TargetColumn:
         fuzzy=row.fuzzy,
         one_image=type_oid in _ONE_IMAGE_TYPES and not row.fuzzy,
         compound=type_.compound,
+        unsteady=_is_unsteady(type_sql, counts_bytes=counts_bytes),
     )
+
+
+def _is_unsteady(type_sql: str, *, counts_bytes: bool) -> bool:
+    """True of XML, which leaves out an empty first line each time it is printed; and of texts with a length where that
+    is one in bytes, so that they are cut and padded otherwise than the source's.
+    """
+    has_length = type_sql.startswith("character") and "(" in type_sql
+    return type_sql.removesuffix("[]") == "xml" or (counts_bytes and has_length)

@@ -12,6 +12,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import (
+    WITHOUT_LETTERS,
     ColumnRow,
     TargetColumn,
     column_of,
@@ -192,9 +193,10 @@ def find_tables(
     described = {index: _Described(*facts[:_TABLE_FACTS]) for index, _, *facts in rows}
     of_columns = [ColumnRow(name, *facts[_TABLE_FACTS:]) for _, name, *facts in rows]
     types = made_types(connection, of_columns, schema=schema)
+    counts_bytes = connection.info.parameter_status("server_encoding") == WITHOUT_LETTERS
     columns: dict[int, dict[str, TargetColumn]] = {}
     for (index, *_), row in zip(rows, of_columns, strict=True):
-        columns.setdefault(index, {})[row.name] = column_of(row, types.get(row.type_oid))
+        columns.setdefault(index, {})[row.name] = column_of(row, types.get(row.type_oid), counts_bytes=counts_bytes)
     firing = _firing(connection, [found.oid for found in described.values() if found.may_fire], schema=schema)
     partitioned = [found.oid for found in described.values() if found.kind == "p"]
     indexes = unique_indexes(

@@ -2,7 +2,8 @@
 
 `COPY` and assignments take ' 7 ' for an integer, cut `timestamp` to `date` and pad `char`, without a word. Which values
 come through is not for a table of types to say, so the server is asked: staging has the source's text beside the value,
-and a replay asks for the texts of a batch before it sends its statements. Where types are equal nothing is compared.
+and a replay asks for the texts of a batch before it sends its statements. Where types are equal nothing is compared,
+unless what they print may be read as something else (`TargetColumn.unsteady`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def inexact_columns(table: TargetTable) -> tuple[int, ...]:
     found = []
     for index, column in enumerate(table.relation.columns):
         stored = table.columns[column.name]
-        is_exact = fit(column.type_name, stored.type_sql) is Fit.EXACT and not stored.compound
+        is_exact = fit(column.type_name, stored.type_sql) is Fit.EXACT and not (stored.compound or stored.unsteady)
         if not (is_exact or stored.generated or index in narrow):
             found.append(index)
     return tuple(found)
