@@ -153,11 +153,10 @@ class DirectoryLogWriter:
         self._unpublished.flush()
         pending, resume = self._pending, resume or state.resume
         is_moved = (captured_offset, resume) != (state.captured_offset, state.resume)
-        added, removed = self._unpublished.hand_over()
-        if added or is_moved or pending.is_news(state):
+        if self._unpublished.added or is_moved or pending.is_news(state):
             published = self._publication.publish(
-                added=added,
-                removed=removed,
+                added=tuple(self._unpublished.added),
+                removed=tuple(self._unpublished.removed),
                 relations=as_published(pending.relations),
                 sightings=tuple(pending.sightings),
                 captured_offset=captured_offset,
@@ -169,8 +168,6 @@ class DirectoryLogWriter:
                 adopted_server=pending.adopted_server,
             )
             if not published:
-                for segment in added:
-                    remove_segment(self._directory, segment.name)
                 raise self._refuse()
             self._forget()
             self._compact()
@@ -251,7 +248,8 @@ class DirectoryLogWriter:
         self._forget()
 
     def abandon(self) -> None:
-        self._unpublished.remove_files()
+        if not self._publication.is_outcome_unknown:
+            self._unpublished.remove_files()
         self._forget()
 
     def _known(self) -> Versions:

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import Targe
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import Written
+from airflow_parallel_apply.pipeline.target.postgres.row_text import row_text
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import free_name, operation_column
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -134,9 +135,8 @@ class Multiset:
 
 
 def image(table: TargetTable, alias: str) -> sql.Composed:
-    """A row's values as one text, in which NULL is not the empty string."""
-    values = sql.SQL(", ").join(sql.Identifier(alias, column.name) for column in table.relation.columns)
-    return sql.SQL('(ROW({})::text COLLATE "C")').format(values)
+    """A row's values as one text."""
+    return row_text(sql.Identifier(alias, column.name) for column in table.relation.columns)
 
 
 def missing_images(table: TargetTable, count: int, images: Sequence[str]) -> TargetError:

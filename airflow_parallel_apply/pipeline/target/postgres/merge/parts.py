@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
+from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import TargetColumn
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
     DELETE,
@@ -25,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.redefine.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import require_computed_alike
+from airflow_parallel_apply.pipeline.target.postgres.row_text import row_text
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import operation_column, unsent_column
 
@@ -55,6 +57,14 @@ def same_key(table: TargetTable) -> sql.Composed:
         sql.SQL("t.{name} {operator} s.{name}").format(name=sql.Identifier(name), operator=operator)
         for name, operator in table.key_operators().items()
     )
+
+
+def is_other(column: TargetColumn) -> sql.Composed:
+    """The condition that the stored value of a column has another text than the staged one."""
+    stored, staged = sql.Identifier("t", column.name), sql.Identifier("s", column.name)
+    if column.one_image:
+        return sql.SQL("{} IS DISTINCT FROM {}").format(stored, staged)
+    return sql.SQL("{} <> {}").format(row_text([stored]), row_text([staged]))
 
 
 def sent_value(part: Part, index: int) -> sql.Composed:
@@ -113,7 +123,7 @@ def require_applied(connection: Connection, schema: str, part: Part, *, as_repli
     found = connection.execute(
         sql.SQL(
             "SELECT {keys} FROM {staging} AS s LEFT JOIN {target} AS t ON {same}"
-            " WHERE CASE WHEN s.{operation} = 'D' THEN t.tableoid IS NOT NULL"
+            " WHERE CASE WHEN s.{operation} = 'D' THEN t.tableoid IS NOT NULL AND NOT ({other_key})"
             " ELSE t.tableoid IS NULL OR {differs} END LIMIT 1"
         ).format(
             keys=sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys),
@@ -121,6 +131,8 @@ def require_applied(connection: Connection, schema: str, part: Part, *, as_repli
             target=part.table.own_rows,
             same=same_key(part.table),
             operation=operation_column(part.table.relation),
+            # One that has an equal key with another text was inserted.
+            other_key=sql.SQL(" OR ").join(is_other(part.table.columns[name]) for name in keys),
             differs=sql.SQL(" OR ").join([sql.SQL("false"), *_differences(part)]),
         )
     ).fetchone()
@@ -136,14 +148,11 @@ def _differences(part: Part) -> Iterator[sql.Composed]:
         found = part.table.columns[column.name]
         if found.generated:
             continue
-        form = (
-            "t.{name} IS DISTINCT FROM s.{name}"
-            if found.one_image
-            else "t.{name}::text IS DISTINCT FROM s.{name}::text"
-        )
+        differs = is_other(found)
         if part.staged.has_unsent and not column.key:
-            form = f"({form} AND (s.{{operation}} = 'I' OR substr(s.{{unsent}}, {index + 1}, 1) IS DISTINCT FROM '1'))"
-        yield sql.SQL(form).format(name=sql.Identifier(column.name), operation=operation, unsent=unsent)
+            form = "({differs} AND (s.{operation} = 'I' OR substr(s.{unsent}, {place}, 1) IS DISTINCT FROM '1'))"
+            differs = sql.SQL(form).format(differs=differs, operation=operation, unsent=unsent, place=index + 1)
+        yield differs
 
 
 def _ranks(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> dict[int, int]:

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.merge.parts import Part, same_key, sent_value
+from airflow_parallel_apply.pipeline.target.postgres.merge.parts import Part, is_other, same_key, sent_value
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import operation_column, unsent_column
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -130,16 +130,12 @@ def _deletion(schema: str, part: Part, changed: sql.Composed) -> sql.Composed:
 
 
 def _changed(part: Part, columns: Sequence[str]) -> sql.Composed:
-    """An update that changes one of the columns. Compared as text where the type need not have an equality."""
+    """An update that changes one of the columns."""
     indexes = {column.name: index for index, column in enumerate(part.table.relation.columns)}
     operation, unsent = operation_column(part.table.relation), unsent_column(part.table.relation)
     tests = []
     for column in columns:
-        name = sql.Identifier(column)
-        form = "t.{name} IS DISTINCT FROM s.{name}"
-        if not part.table.columns[column].one_image:
-            form = "t.{name}::text IS DISTINCT FROM s.{name}::text"
-        test = sql.SQL(form).format(name=name)
+        test = is_other(part.table.columns[column])
         if part.staged.has_unsent:
             test = sql.SQL("({test} AND substr(s.{unsent}, {place}, 1) IS DISTINCT FROM '1')").format(
                 test=test, unsent=unsent, place=indexes[column] + 1

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session impor
 from airflow_parallel_apply.pipeline.target.postgres.catalog.own_writes import is_ours
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import require_none_on_filling
+from airflow_parallel_apply.pipeline.target.postgres.row_text import row_text
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 BROUGHT: Final = is_ours(sql.Identifier("xmin"))
@@ -41,10 +42,9 @@ def filling(connection: Connection, relation: Relation, column: Column, found_ty
     fill = sql.SQL("NULL")
     if column.fill != "NULL":
         fill = sql.SQL(f"{column.fill}::{column.type_name}")
-    others = sql.SQL("{}::text IS DISTINCT FROM ({})::text").format(name, fill)
+    others = sql.SQL("{} <> {}").format(row_text([name]), row_text([fill]))
     stored: sql.Composable = fill
     if found_type != column.type_name and column.fill != "NULL":
-        others = sql.SQL('({0} IS NULL OR concat({0}) <> concat({1}) COLLATE "C")').format(name, fill)
         stored = sql.SQL("concat({})::{}").format(fill, sql.SQL(found_type))
     found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(table, others)).fetchone()
     if found is None or not found[0]:
