@@ -17,8 +17,6 @@ from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 
-"""So much of another statement's text is in a hint."""
-
 
 @dataclass(frozen=True, slots=True)
 class Merge:
