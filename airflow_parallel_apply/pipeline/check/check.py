@@ -85,7 +85,7 @@ def check_pipeline(
     findings += log_findings(config)
     try:
         findings += _target_findings(config, source, target, relations, references)
-        findings += meeting_findings(config.pipeline, source, target, relations)
+        findings += meeting_findings(config.pipeline, source, target, {relation.name for relation in relations})
     except ParallelApplyError as error:
         findings.append(_unasked(Side.TARGET, target, error))
     findings += _queue_findings(queue)

@@ -4,11 +4,10 @@ both would apply what their source did, each of them once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint
-from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.source.open import followed_at
 from airflow_parallel_apply.pipeline.target.open import logs_applied_at
@@ -16,15 +15,12 @@ from airflow_parallel_apply.pipeline.target.open import logs_applied_at
 _SHOWN: Final = 5
 
 
-def meeting_findings(
-    pipeline: str, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
-) -> tuple[Finding, ...]:
-    """Find other pipelines that apply these tables. Errors: those of a source and of a target."""
-    ours = {relation.name for relation in relations}
+def meeting_findings(pipeline: str, source: Endpoint, target: Endpoint, ours: Set[str]) -> tuple[Finding, ...]:
+    """Find other pipelines that apply tables of ours, named "schema.table". Errors: those of source and target."""
     return (*_loops(source, target, ours), *_twice(pipeline, source, target, ours))
 
 
-def _loops(source: Endpoint, target: Endpoint, ours: set[str]) -> tuple[Finding, ...]:
+def _loops(source: Endpoint, target: Endpoint, ours: Set[str]) -> tuple[Finding, ...]:
     """Tables that another pipeline brings back: the target publishes them to a log that the source's database applies.
     A loop through a third database is not seen.
     """
@@ -44,7 +40,7 @@ def _loops(source: Endpoint, target: Endpoint, ours: set[str]) -> tuple[Finding,
     )
 
 
-def _twice(pipeline: str, source: Endpoint, target: Endpoint, ours: set[str]) -> tuple[Finding, ...]:
+def _twice(pipeline: str, source: Endpoint, target: Endpoint, ours: Set[str]) -> tuple[Finding, ...]:
     """Tables that another pipeline brings here from the same database, from whichever log."""
     others = {other: log_id for other, log_id in logs_applied_at(target).items() if other != pipeline}
     followed = followed_at(source) if others else {}

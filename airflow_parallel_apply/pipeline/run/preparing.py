@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.check.expected import expected_at_target
 from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint, Start
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
 from airflow_parallel_apply.pipeline.copy.open import (
     copy_findings,
     goes_into_log,
@@ -116,13 +116,15 @@ def _try_to_prepare(
     source, target, reading, writing = ends.source, ends.target, ends.reading, ends.writing
     with ExitStack() as stack:
         state = writing.state()
-        relations = at_source = reading.source.relations()
         refuse(
-            (*meeting_findings(config.pipeline, source, target, relations), *writing.findings()),
+            (*meeting_findings(config.pipeline, source, target, reading.source.names()), *writing.findings()),
             place=f"the target {target.place}",
             op="prepare",
             pipeline=config.pipeline,
         )
+        # Behind its first run a target that follows DDL need not look like the source.
+        is_compared = state is None or config.ddl is DdlPolicy.REFUSE
+        relations = at_source = reading.source.relations() if is_compared else ()
         copy = None
         into_log = _into_log(config, source, target, copying) if state is None else None
         if state is None and config.start is Start.COPY and into_log is None:

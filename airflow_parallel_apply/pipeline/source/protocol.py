@@ -206,6 +206,10 @@ class Source(Protocol):
         """
         ...
 
+    def names(self) -> frozenset[str]:
+        """The names of the followed tables, "schema.table", for less than their definitions."""
+        ...
+
     def references(self) -> tuple[Reference, ...]:
         """The foreign keys that act, of whatever tables, as the catalog has them now."""
         ...

@@ -113,6 +113,9 @@ class MemorySource:
     def relations(self) -> tuple[Relation, ...]:
         return (replace(self._data.relation, relation_id=-1),)
 
+    def names(self) -> frozenset[str]:
+        return frozenset({self._data.relation.name})
+
     def references(self) -> tuple[Reference, ...]:
         return ()
 

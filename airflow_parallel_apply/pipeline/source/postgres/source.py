@@ -77,6 +77,11 @@ class PostgresSource:
             _, found = shapes_now(self._session, [table.oid for table in tables])
             return describe_now(self._session.catalog(), self._publication, tables, found)
 
+    def names(self) -> frozenset[str]:
+        with self._session.errors("prepare"):
+            tables = matching(tables_now(self._session, self._publication), self._config.tables)
+            return frozenset(table.name for table in tables)
+
     def references(self) -> tuple[Reference, ...]:
         with self._session.errors("prepare"):
             return tuple(Reference(**found) for found in acting_references(self._session.catalog()))
