@@ -13,6 +13,7 @@ import pytest
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log import WriterOptions, directory, open_reader, publication, unpublished
 from airflow_parallel_apply.pipeline.log.schema import ROWS
+from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter
 from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from tests.log_batches import IDENTITY, files_of, history
 
@@ -113,6 +114,22 @@ def test_a_writer_with_an_unknown_outcome_neither_goes_on_nor_removes_files(
     with pytest.raises(LogError, match="unknown"):
         uncertain.commit(15)
     uncertain.abandon()
+    assert seqnos(url) == list(range(15))
+
+
+def test_a_writer_that_is_interrupted_behind_its_manifest_leaves_the_files_that_it_names(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(writer: DirectoryLogWriter) -> None:
+        raise Crash
+
+    interrupted = open_writer(url)
+    interrupted.append(*history(10, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryLogWriter, "_forget", interrupt)
+        with pytest.raises(Crash):
+            interrupted.commit(15)
+    interrupted.abandon()
     assert seqnos(url) == list(range(15))
 
 

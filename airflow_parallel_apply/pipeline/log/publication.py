@@ -35,13 +35,7 @@ class Publication:
         self._writer = uuid.uuid4().hex[:12]
         self._segment_number = 0
         self._ended: str | None = None
-        self._unknown = False
         self._sweep()
-
-    @property
-    def is_outcome_unknown(self) -> bool:
-        """True once a publication was cut off: what it named may be published, so its files stay."""
-        return self._unknown
 
     def check_alive(self) -> None:
         """Raise `LogError` once this writer was refused, or does not know what it published."""
@@ -119,11 +113,10 @@ class Publication:
                     path.stat()
         sync_directory(self._directory.segments)
         self._ended = f"the outcome of publishing version {manifest.version} of {self._directory.root} is unknown"
-        self._unknown = True
         published = publish(self._directory.manifest_path(manifest.version), manifest_bytes(manifest))
-        self._ended, self._unknown = None, False
         if published:
             self.view = view
+        self._ended = None
         return published
 
     def sweep_if_due(self) -> None:

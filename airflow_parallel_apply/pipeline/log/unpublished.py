@@ -46,9 +46,9 @@ class UnpublishedSegments:
 
     def begin(self, state: LogState) -> None:
         """Start anew behind `state`; the files written so far are somebody else's by now."""
-        self.added: list[Segment] = []
-        self.removed: list[str] = []
-        """Names of published segments that `added` ones replace."""
+        self._added: list[Segment] = []
+        self._removed: list[str] = []
+        """Names of published segments that `_added` ones replace."""
         self._names: list[str] = []
         self._failed = False
         self._buffer = SegmentBuffer(state)
@@ -95,11 +95,19 @@ class UnpublishedSegments:
                 bucket_count=self._bucket_count,
             )
             if written is not None:
-                self.added.append(written)
-                self.removed.append(segment.name)
+                self._added.append(written)
+                self._removed.append(segment.name)
+
+    def hand_over(self) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
+        """The segments that were written, and the names of those that they replace. A manifest may name them from here
+        on, whatever becomes of this process: `remove_files` leaves them.
+        """
+        added, removed = tuple(self._added), tuple(self._removed)
+        self._added, self._removed, self._names = [], [], []
+        return added, removed
 
     def remove_files(self) -> None:
-        """Remove the files that were written."""
+        """Remove the files that were written and not handed over."""
         for name in self._names:
             remove_segment(self._directory, name)
 
@@ -132,7 +140,7 @@ class UnpublishedSegments:
         )
         if segment.row_count:
             self._file_ratio = _ratio(segment)
-        self.added.append(segment)
+        self._added.append(segment)
         self._failed = False
 
 

@@ -153,10 +153,11 @@ class DirectoryLogWriter:
         self._unpublished.flush()
         pending, resume = self._pending, resume or state.resume
         is_moved = (captured_offset, resume) != (state.captured_offset, state.resume)
-        if self._unpublished.added or is_moved or pending.is_news(state):
+        added, removed = self._unpublished.hand_over()
+        if added or is_moved or pending.is_news(state):
             published = self._publication.publish(
-                added=tuple(self._unpublished.added),
-                removed=tuple(self._unpublished.removed),
+                added=added,
+                removed=removed,
                 relations=as_published(pending.relations),
                 sightings=tuple(pending.sightings),
                 captured_offset=captured_offset,
@@ -168,6 +169,8 @@ class DirectoryLogWriter:
                 adopted_server=pending.adopted_server,
             )
             if not published:
+                for segment in added:
+                    remove_segment(self._directory, segment.name)
                 raise self._refuse()
             self._forget()
             self._compact()
@@ -248,8 +251,7 @@ class DirectoryLogWriter:
         self._forget()
 
     def abandon(self) -> None:
-        if not self._publication.is_outcome_unknown:
-            self._unpublished.remove_files()
+        self._unpublished.remove_files()
         self._forget()
 
     def _known(self) -> Versions:
