@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, Sta
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.finding import Severity
 from airflow_parallel_apply.pipeline.run.protocol import protocol_of
-from airflow_parallel_apply.pipeline.target.postgres import target
+from airflow_parallel_apply.pipeline.target.postgres import drop, target
 from airflow_parallel_apply.pipeline.target.postgres.load import preparing
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.steps import Merge
@@ -91,6 +91,14 @@ def decide(generation: Generation, monkeypatch: pytest.MonkeyPatch) -> StagedUni
 
 def refuse_to_settle(*args: object) -> bool:
     raise ZeroDivisionError
+
+
+def drop_in_vain(generation: Generation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut off before it removes the positions."""
+    with monkeypatch.context() as dying:
+        dying.setattr(drop, "forget_pipeline", refuse_to_settle)
+        with pytest.raises(ZeroDivisionError):
+            generation.target.drop(force=True)
 
 
 def roll_back(dsn: str, name: str) -> None:
@@ -178,11 +186,13 @@ def test_a_commit_whose_branch_is_gone_stages_again(generation: Generation, targ
 # --- what was decided ---
 
 
-@pytest.mark.parametrize("who", ["another lane", "another run"])
+@pytest.mark.parametrize("who", ["another lane", "another run", "a run behind a drop that was cut off"])
 def test_whoever_comes_next_commits_what_was_decided(
     generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     decided = decide(generation, monkeypatch)
+    if who == "a run behind a drop that was cut off":
+        drop_in_vain(generation, monkeypatch)
     if who == "another lane":
         generation.target.take(None, generation=decided.unit.generation, token="next")
     else:

@@ -7,7 +7,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import Side
 from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
-from airflow_parallel_apply.pipeline.target.postgres.positions.branches import remove_branches
+from airflow_parallel_apply.pipeline.target.postgres.positions.branches import forget_branches, remove_branches
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import drop_origins, drop_origins_command
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -37,6 +37,7 @@ def drop_target(session: Session, *, force: bool) -> Removal:
     with session.transaction("drop") as connection:
         connection.execute(session.sql("schema", "lock"))
         drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
+        forget_branches(connection, session)
         was_there = forget_pipeline(connection, session)
         done = (f"removed pipeline {session.pipeline} from the target",) if was_there else ()
         origins = drop_origins(connection, session)

@@ -185,8 +185,8 @@ def settle_beside(session: Session) -> None:
 
 
 def remove_branches(session: Session) -> None:
-    """End all branches, those that are recorded by committing them: nothing of the pipeline shall be left. Errors:
-    those of `end_branch`.
+    """End all branches, those that are recorded by committing them: nothing of the pipeline shall be left. The record
+    stays until the positions go: whoever goes on with them is to find it. Errors: those of `end_branch`.
     """
     with closing(session.another()) as connection:
         if not has_branches(connection, session):
@@ -196,6 +196,11 @@ def remove_branches(session: Session) -> None:
             end_branch(connection, "COMMIT", name)
         for name in prepared_branches(connection, session):
             end_branch(connection, "ROLLBACK", name)
+
+
+def forget_branches(connection: Connection, session: Session) -> None:
+    """Delete the record of a series, and all marks, with the positions. Errors: psycopg's own."""
+    if has_branches(connection, session):
         connection.execute(session.sql("branches", "forget_all"), {"pipeline": session.pipeline})
 
 
