@@ -26,7 +26,11 @@ def label_inside(make: str, type_name: str, value: str) -> Refusal:
         source=f"CREATE TYPE mood AS ENUM ('ok', 'it''s done'); {table}",
         target=f"CREATE TYPE mood AS ENUM ('ok'); {table}",
         changes=(f"INSERT INTO t VALUES (1, {value})",),
-        says=("lacks a label", """ALTER TYPE "public"."mood" ADD VALUE 'it''s done' at the target"""),
+        says=(
+            "lacks a label",
+            """ALTER TYPE "public"."mood" ADD VALUE 'it''s done' at the target""",
+            "under a newer name already",
+        ),
     )
 
 

@@ -31,12 +31,12 @@ _LABELS_FIRST: Final = (
 )
 _SENT_HINT: Final = "Such a statement is followed if it is sent as a DDL message in its transaction."
 _NO_ROWS: Final = (
-    "no row was written to the table between the last run and the last statement that altered the type, and the "
-    "target's columns have the type, altered in the same way"
+    "no row was written to the table between the beginning of the last green run and the last statement that altered "
+    "the type, and the target's columns have the type, altered in the same way"
 )
 _NO_RENAMED_LABEL: Final = (
-    "no row was written to the table between the last run and the last ALTER TYPE … RENAME VALUE, if there was any, "
-    "and the target's columns have the type, altered in the same way"
+    "no row was written to the table between the beginning of the last green run and the last ALTER TYPE … RENAME "
+    "VALUE, if there was any, and the target's columns have the type, altered in the same way"
 )
 _NO_OTHER_ROWS: Final = "its rows are the same on both sides"
 

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import NO_LABEL
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import NO_LABEL, RENAMED_AHEAD
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _REFUSED: Final = re.compile(r'invalid input value for enum (?P<enum>.+?): "(?P<label>.*)"\Z', re.DOTALL)
@@ -75,6 +75,6 @@ def _adding(enum: str, label: str) -> str:
     return (
         f"The target's enum lacks a label that the source's has. Run ALTER TYPE {enum} ADD VALUE "
         f"{sql.Literal(label).as_string()} at the target (with BEFORE or AFTER where the order matters); or, if the "
-        "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. Then run "
-        "again."
+        "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. "
+        f"{RENAMED_AHEAD} Then run again."
     )
