@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +30,6 @@ _DEFAULTS: Final = {"connect_timeout": "10", **WAITING}
 _BRIEF: Final = {"idle_in_transaction_session_timeout": "10s"}
 """Ends the transaction of a client that was stopped in the middle of a modify, whose locks hide tasks from others."""
 
-_MIGRATE_HINT: Final = "Run `python -m airflow_parallel_apply.queue migrate` as a user who may create tables."
 _SILENCE_HINT: Final = (
     "Does what stands between here and the server (a proxy, a load balancer, a firewall) swallow what is sent? If the "
     f"server's pg_stat_activity has the statement (application_name '{APPLICATION_NAME}'), it waits for somebody there."
@@ -189,17 +189,22 @@ def check_version(connection: Connection, statements: Statements) -> None:
     row = connection.execute(statements["version"]).fetchone()
     version = row[0] if row else 0
     if version != SCHEMA_VERSION:
-        hint = _MIGRATE_HINT if version < SCHEMA_VERSION else "Upgrade this package."
+        hint = _migrating(statements.schema) if version < SCHEMA_VERSION else "Upgrade this package."
         raise QueueMisconfigured(
             f"the queue's tables in schema {statements.schema} have version {version}, this code needs "
             f"{SCHEMA_VERSION}. Hint: {hint}"
         )
 
 
+def _migrating(schema: str) -> str:
+    command = f"python -m airflow_parallel_apply.queue migrate --schema {shlex.quote(schema)}"
+    return f"Run `{command}` as a user who may create tables."
+
+
 def translated(error: psycopg.Error, schema: str) -> QueueError:
     """Translate an error of the database whose connection is still alive."""
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
-        return QueueMisconfigured(f"schema {schema} has no queue tables. Hint: {_MIGRATE_HINT}")
+        return QueueMisconfigured(f"schema {schema} has no queue tables. Hint: {_migrating(schema)}")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return QueueMisconfigured(
             f"the queue's user lacks a privilege: {line(error)}. Hint: Grant it the schema {schema} and its tables."

@@ -37,8 +37,8 @@ def test_migrates_at_once_make_the_tables_once(target_dsn: str) -> None:
 
 
 def test_operations_never_make_tables_and_say_how_to(target_dsn: str) -> None:
-    with pytest.raises(QueueMisconfigured, match="queue migrate"):
-        PostgresQueue(target_dsn).queue_stats()
+    with pytest.raises(QueueMisconfigured, match="queue migrate --schema 'a b'"):
+        PostgresQueue(target_dsn, schema="a b").queue_stats()
     with psycopg.connect(target_dsn) as connection:
         assert connection.execute("SELECT to_regnamespace('parallel_apply')").fetchone() == (None,)
 
