@@ -138,7 +138,8 @@ class _Writer:
                 table=self.relation.name,
                 column=self.relation.columns[index].name,
                 values=text,
-                hint="Change the value at the source; or make the target's column one of text, or one that takes NULL.",
+                hint="Make the target's column one of text, or one that takes NULL. To change the value at the source "
+                "comes too late, since the log has it.",
             )
         return form.value(text)
 
