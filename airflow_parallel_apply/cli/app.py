@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from airflow_parallel_apply.commands import RoutingOptions, RunOptions, TableOptions
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 
 _ORDER: Final = (
     "check", "prepare", "status", "stop", "compare", "recopy", "vouch", "adopt-source", "install-ddl-capture",
@@ -86,11 +86,14 @@ QueueOption = Annotated[
 
 
 def config_of_log(pipeline: str, log_url: str, slot: str) -> PipelineConfig:
-    """A pipeline whose log is there, which knows its slot: hints need not name one. Errors: `LogError`, too."""
+    """A pipeline whose log is there, which knows its slot and tables: hints need not name them. Errors: `LogError`,
+    too.
+    """
     from airflow_parallel_apply.pipeline.log.open import reader_if_there
 
     log = None if slot else reader_if_there(log_url)
-    return PipelineConfig(pipeline=pipeline, log_url=log_url, slot=slot if log is None else log.identity.stream)
+    stream = slot if log is None else log.identity.stream
+    return PipelineConfig(pipeline=pipeline, log_url=log_url, slot=stream, tables=TablePatterns(include=("*",)))
 
 
 def config_of(

@@ -133,7 +133,6 @@ class Preparation:
         return Look(registration=registration.to_text(), sightings=sightings)
 
     def follow(self, log: LogState, keep: Keep) -> tuple[str, ...]:
-        require_matched(self._known, self.config, self._tables, self._followed)
         new, record = [one for one in self._followed if not one.is_published], self._record
         if not new or record is None:
             return ()
@@ -209,6 +208,8 @@ class Preparation:
         self.slot.require_resumable(log.place)
         # Below that a run's bound would be one that the log has passed already, with nothing to capture.
         CopyMarks(log, self.config).require_wal(self.slot.reached_lsn(log.place, op="prepare"))
+        # Before what is in doubt, of which nobody is to copy what the patterns leave out.
+        require_matched(self._known, self.config, self._tables, self._followed)
         return self._proof(log).require(self.config, "prepare")
 
     def _proof(self, log: LogState) -> Proof:
