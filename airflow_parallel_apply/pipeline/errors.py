@@ -30,9 +30,17 @@ The queue below this package has a root of its own, `QueueError`, since it is us
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+OWN_PIPELINE: Final = "--pipeline …"
+"""The option of a command in a hint, where its raiser does not know the pipeline."""
+START_ANEW: Final = (
+    f"To start anew: `parallel-apply drop {OWN_PIPELINE}`, empty the target's tables, a new log_url, start=copy."
+)
+"""The hint that leads on where changes are missing for good."""
 
 
 class ConflictReason(StrEnum):
@@ -68,9 +76,20 @@ class ParallelApplyError(Exception):
         self.seqno = seqno
         self.table = table
         self.column = column
-        self.hint = hint
+        self._hint = hint
         self.values = values
         """The values of rows, which the message leaves out and `telling` alone tells."""
+
+    @property
+    def hint(self) -> str | None:
+        """The advice on what to do. Its commands name the pipeline as soon as that is known."""
+        if self._hint is None or self.pipeline is None:
+            return self._hint
+        return self._hint.replace(OWN_PIPELINE, f"--pipeline {shlex.quote(self.pipeline)}")
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        self._hint = hint
 
     def telling(self, values: bool) -> str:
         """The line, with the values of rows where whoever reads it may see them."""

@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.capture.loop import note
 from airflow_parallel_apply.pipeline.capture.overtaken import Overtaken, unless_overtaken
 from airflow_parallel_apply.pipeline.capture.values import IntoLog, Prepared
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.writing import open_writer
@@ -46,7 +46,7 @@ def prepare(
                 "moment before that: changes may be missing",
                 op="prepare",
                 pipeline=config.pipeline,
-                hint="Start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy.",
+                hint=START_ANEW,
             )
         else:
             if config.start is Start.COPY and copy is None:

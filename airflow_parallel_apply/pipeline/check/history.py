@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
@@ -17,7 +17,7 @@ from airflow_parallel_apply.pipeline.stream.address import place_of_log
 
 _ANEW: Final = (
     "If the source was restored with it, restore the target to that moment, too; if not, restore the log's newest "
-    "copy. Otherwise start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy."
+    f"copy. {START_ANEW}"
 )
 
 

@@ -6,7 +6,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
 from airflow_parallel_apply.pipeline.log.readers import read_readers
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, table_options
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, command_line
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 
@@ -21,8 +21,7 @@ def recopy_findings(config: PipelineConfig, target: Target) -> tuple[Finding, ..
     lost = lost_copies(config, target)
     if not lost:
         return ()
-    tables = table_options(f"{one.schema}.{one.table}" for one in lost)
-    note = f"Run parallel-apply recopy --pipeline {config.pipeline} {tables}"
+    note = f"Run `{command_line('recopy', (f'{one.schema}.{one.table}' for one in lost), config.pipeline)}`"
     identity = target.identity()
     key = (config.pipeline, identity.server, identity.database)
     readers = () if config.is_served else read_readers(config.log_url)

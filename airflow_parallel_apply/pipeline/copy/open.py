@@ -64,13 +64,14 @@ def recopy_tables(
 
 
 @contextmanager
-def told_instead_of_recopy(source: Endpoint, target: Endpoint) -> Iterator[None]:
+def told_instead_of_recopy(pipeline: str, source: Endpoint, target: Endpoint) -> Iterator[None]:
     """Around what a source may refuse: a hint that names `recopy` begins with what leads on where nothing copies tables
     anew.
     """
     try:
         yield
     except FatalError as error:
+        error.at(pipeline=pipeline)
         if error.hint is not None and "recopy" in error.hint and goes_into_log(source, target):
             error.hint = f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {error.hint}"
         raise

@@ -24,15 +24,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, LogError
 from airflow_parallel_apply.service.address import is_service
 
 ROWS_SUFFIX: Final = ".rows.parquet"
 TRANSACTIONS_SUFFIX: Final = ".transactions.parquet"
-RESTORE: Final = (
-    "Restore the log's directory from a copy. Without one, start anew: parallel-apply drop, empty the target's tables, "
-    "a new log_url, start=copy."
-)
+RESTORE: Final = f"Restore the log's directory from a copy. {START_ANEW}"
 """The hint for a damaged log: nothing else has what it holds."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
 _LOCAL_HOSTS: Final = ("", "localhost")

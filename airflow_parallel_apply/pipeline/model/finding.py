@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import OWN_PIPELINE, ConfigurationError
 
 _SHOWN_COMMANDS: Final = 3
 _LISTED: Final = 10
@@ -132,8 +132,16 @@ def hint_of(findings: Sequence[Finding]) -> str:
     return " ".join(words)
 
 
+def command_line(command: str, tables: Iterable[str], pipeline: str | None = None) -> str:
+    """A command of `parallel-apply` that takes tables, as a shell reads it, whatever is in their names. `pipeline`:
+    None where the error that has it as a hint is to fill it in.
+    """
+    own = OWN_PIPELINE if pipeline is None else f"--pipeline {shlex.quote(pipeline)}"
+    return f"parallel-apply {command} {own} {table_options(tables)}"
+
+
 def table_options(names: Iterable[str]) -> str:
-    """Options of a command that takes tables, whatever is in their names."""
+    """The options of such a command that name its tables."""
     return " ".join(f"--table {shlex.quote(name)}" for name in names)
 
 

@@ -95,7 +95,7 @@ def apply(
             bounds=ground.bounds,
             claimant=claimant,
             capture=lambda: open_capture(source, for_source(config, is_asked=opened.is_end_asked)),
-            told=partial(told_instead_of_recopy, source, target),
+            told=partial(told_instead_of_recopy, config.pipeline, source, target),
             session=sessions[1],
             require_pipeline=partial(require_opened, sessions[1], opened),
             log=open_reader(config.log_url),

@@ -98,7 +98,7 @@ def open_run(
             raise
         try:
             with (
-                told_instead_of_recopy(source, target),
+                told_instead_of_recopy(config.pipeline, source, target),
                 closing(open_capture(source, for_source(config, is_asked=asked is not None))) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):

@@ -90,7 +90,7 @@ class _Ends:
 @contextmanager
 def _both(config: PipelineConfig, source: Endpoint, target: Endpoint, *, is_asked: bool = False) -> Iterator[_Ends]:
     with (
-        told_instead_of_recopy(source, target),
+        told_instead_of_recopy(config.pipeline, source, target),
         closing(open_capture(source, for_source(config, is_asked=is_asked))) as reading,
         closing(open_session(target, config)) as writing,
     ):

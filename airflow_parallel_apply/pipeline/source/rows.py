@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import lines
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.partition.key import (
     buckets,
     canonical,
@@ -313,7 +313,4 @@ def _without_key(relation: Relation) -> SourceError:
 
 def _copied_anew(relation: Relation) -> str:
     """The way past what the source has sent already."""
-    return (
-        f"Then `parallel-apply recopy {table_options([relation.name])}` copies it anew, and the next run goes on from "
-        "there."
-    )
+    return f"Then `{command_line('recopy', [relation.name])}` copies it anew, and the next run goes on from there."

@@ -33,7 +33,7 @@ def test_an_archived_table_is_known_by_what_messages_made_of_it(rig: Rig, togeth
         with pytest.raises(FatalError, match=r"Leave public\.a out with an exclude pattern until a run has followed"):
             rig.run()
         rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.a",))).run()
-        with pytest.raises(FatalError, match=r"Run parallel-apply recopy --pipeline p --table public\.a,"):
+        with pytest.raises(FatalError, match=r"Run `parallel-apply recopy --pipeline p --table public\.a`,"):
             rig.run()
         recopy_tables(rig.config, rig.source, rig.target, [("public", "a")], report=lambda progress: None)
     rig.run()

@@ -78,7 +78,7 @@ def test_what_older_rows_hold_in_a_new_column_stops_the_run_where_it_is_not(
     rig.write(
         "INSERT INTO t (id, a) VALUES (100, 'x')" if "uuid" in UNKNOWN[recipe][0] else "DELETE FROM t WHERE id < 9"
     )
-    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy .*--table public\.t"):
         rig.run()
     type_name = "uuid" if "uuid" in UNKNOWN[recipe][0] else "text" if "text" in UNKNOWN[recipe][-1] else "integer"
     recopied(rig, f"ALTER TABLE t ADD COLUMN c {type_name}")
@@ -102,7 +102,7 @@ def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_c
     begin(rig, *PLAIN)
     execute(rig.target_dsn, "ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()")
     rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "DELETE FROM t WHERE id < 9")
-    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy --table public\.t"):
+    with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy .*--table public\.t"):
         rig.run()
     recopied(rig).run()
     assert_equal(rig)
@@ -114,7 +114,7 @@ def test_a_column_made_again_under_its_name_does_not_pass_for_the_one_before(rig
     rig.write("ALTER TABLE t DROP b", "ALTER TABLE t ADD b integer")
     rig.write("INSERT INTO t VALUES (100, 'x', 1)", "UPDATE t SET b = 2 WHERE id < 30", "DELETE FROM t WHERE b IS NULL")
     rig.write("ALTER TABLE t ALTER b SET NOT NULL", "INSERT INTO t VALUES (101, 'x', 1)")
-    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --table public\.t"):
+    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --pipeline p --table public\.t"):
         rig.run()
     recopied(rig).run()
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")
@@ -141,7 +141,7 @@ def test_a_definition_of_a_lower_transaction_that_commits_later_is_not_that_of_a
         early.execute("ALTER TABLE t DROP b")
         early.execute("ALTER TABLE t ADD b integer DEFAULT 7")
     rig.write("INSERT INTO t VALUES (100, 'x', 1)")
-    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --table public\.t"):
+    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*b.*recopy --pipeline p --table public\.t"):
         rig.run()
     recopied(rig)
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")
@@ -226,7 +226,7 @@ def test_a_name_that_passes_on_between_two_captures_stops_the_run(
 ) -> None:
     begin(rig, *tables)
     write(rig, PASSED_ON[recipe])
-    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*: .*recopy --table public\.t"):
+    with pytest.raises(FatalError, match=r"(?s)nothing tells which columns.*: .*recopy --pipeline p --table public\.t"):
         rig.run()
     recopied(rig, "ALTER TABLE t DROP b", "ALTER TABLE t ADD c integer")
     rig.write("INSERT INTO t VALUES (102, 'y', 3)")

@@ -142,7 +142,7 @@ def test_a_column_that_was_made_anew_at_the_target_is_told(rig: Rig, how: str) -
     else:
         rig.write("INSERT INTO t VALUES (6, 'a6', 'b6')")
         with pytest.raises(
-            FatalError, match=r"are gone at the target.*`parallel-apply recopy --table public\.t`"
+            FatalError, match=r"are gone at the target.*`parallel-apply recopy --pipeline p --table public\.t`"
         ) as red:
             rig.run()
         if how == "vouch":

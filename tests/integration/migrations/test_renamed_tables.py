@@ -263,7 +263,7 @@ def test_tables_that_bore_each_other_s_names_for_some_rows_are_copied_anew(
     rig = rig.having(ddl=ddl)
     with pytest.raises(FatalError, match=r"public\.a lent its name") as refused:
         rig.run()
-    assert "recopy --table public.a --table public.b" in str(refused.value)
+    assert "recopy --pipeline p --table public.a --table public.b" in str(refused.value)
     recopy_tables(rig.config, rig.source, rig.target, [("public", "a"), ("public", "b")], report=lambda progress: None)
     rig.run()
     assert_equal(rig)

@@ -105,7 +105,7 @@ def test_a_table_that_is_copied_anew_takes_the_place_of_the_former_one(rig: Rig)
     rig.run()
     rig.write(*ROWS)
     execute(rig.target_dsn, "ALTER TABLE a RENAME TO a_bak", "CREATE TABLE a (LIKE a_bak INCLUDING ALL)")
-    with pytest.raises(FatalError, match=r"`parallel-apply recopy --table public\.a`"):
+    with pytest.raises(FatalError, match=r"`parallel-apply recopy --pipeline p --table public\.a`"):
         rig.run()
     recopy_tables(rig.config, rig.source, rig.target, [("public", "a")], report=lambda progress: None)
     rig.run()

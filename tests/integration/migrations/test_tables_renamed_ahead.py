@@ -72,7 +72,7 @@ def test_a_table_that_is_gone_at_the_target_is_copied_under_the_name_that_it_has
     rig.run()
     rig.write(*INSERTIONS, *RENAME[0], "INSERT INTO z VALUES (101)")
     execute(rig.target_dsn, "DROP TABLE a")
-    with pytest.raises(FatalError, match=r"recopy --table public\.z`") as refused:
+    with pytest.raises(FatalError, match=r"recopy --pipeline p --table public\.z`") as refused:
         rig.run()
     found = re.search(r"run (CREATE TABLE .*\)) at the target", str(refused.value))
     assert found is not None, refused.value

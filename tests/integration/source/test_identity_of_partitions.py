@@ -95,5 +95,5 @@ def follow(rig: Rig, told: str) -> None:
     found = re.search(r"Run (ALTER TABLE .*?) at the source", told)
     if found is not None:
         execute(rig.source_dsn, *found[1].split("; "))
-    assert "parallel-apply recopy --table public.t" in told, told
+    assert "parallel-apply recopy --pipeline p --table public.t" in told, told
     recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)

@@ -125,7 +125,7 @@ def test_a_table_that_is_losing_its_name_meanwhile_is_told_as_such(begun: Rig, w
         partial(begun.close, opened, reports),
         "somebody renamed, moved or dropped it|is called public.gone at the target",
     )
-    refused(begun.run, "recopy --table public.t")
+    refused(begun.run, "recopy --pipeline p --table public.t")
     ends_equal(begun, "ALTER TABLE gone RENAME TO t")
 
 

@@ -77,7 +77,7 @@ def test_a_key_that_is_gone_and_there_twice_is_made_and_copied_as_the_hint_says(
     with pytest.raises(FatalError, match="Should it fail for a value that is there twice, empty the table") as caught:
         rig.run()
     making = re.search(r"CREATE UNIQUE INDEX ON .*?\)", str(caught.value))
-    copy = re.search(r"parallel-apply recopy --table (.+?)`", str(caught.value))
+    copy = re.search(r"parallel-apply recopy --pipeline p --table (.+?)`", str(caught.value))
     assert making is not None
     assert copy is not None
     with pytest.raises(psycopg.errors.UniqueViolation):
@@ -131,7 +131,7 @@ def follow(rig: Rig, told: str) -> None:
     """The SQL behind "Run", and the copy, as they are printed."""
     back = re.search(r"\((ALTER TABLE .*?)\), then run again", told)
     sql = back or re.search(r"Run ((?:ALTER|CREATE|GRANT) .*?)(?: at the target|; then)", told)
-    copy = re.search(r"`parallel-apply recopy --table (.+?)` copies", told)
+    copy = re.search(r"`parallel-apply recopy --pipeline p --table (.+?)` copies", told)
     assert sql is not None or copy is not None, told
     if sql is not None:
         execute(rig.target_dsn, sql[1])

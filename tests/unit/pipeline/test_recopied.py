@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.check import recopied
 @pytest.mark.parametrize(
     ("readers", "told"),
     [
-        ([("q", "server", "target")], "Run parallel-apply recopy --pipeline q --table public.t"),
+        ([("q", "server", "target")], "Run `parallel-apply recopy --pipeline q --table public.t`"),
         ([("q", "server", "target"), ("p", "server", "other")], r"others read the log \(p\): .* a slot of its own"),
     ],
 )

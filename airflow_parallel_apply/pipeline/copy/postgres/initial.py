@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.parts import plan_parts, stor
 from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder
 from airflow_parallel_apply.pipeline.errors import (
+    START_ANEW,
     ConfigurationError,
     OwnershipLost,
     ParallelApplyError,
@@ -178,8 +179,7 @@ class InitialCopy:
                 f"log {log_id} goes on from a copy that this target does not hold",
                 op="copy",
                 pipeline=self._config.pipeline,
-                hint="Use the target, or the start, that the pipeline began with. To begin anew drop its slot and "
-                "publication, and choose a new log_url.",
+                hint=f"Use the target, or the start, that the pipeline began with. {START_ANEW}",
             )
 
     def register(self) -> None:

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import (
+    START_ANEW,
     ConfigurationError,
     ParallelApplyError,
     SourceError,
@@ -143,8 +144,7 @@ class Session:
                 raise SourceError(
                     f"the source {self.place} cannot send a row: {_first_line(error)}{_where(error)}",
                     op="capture",
-                    hint=f"{_TOO_LONG_HINT} Then start anew: parallel-apply drop, empty the target's tables, a new "
-                    "log_url, start=copy.",
+                    hint=f"{_TOO_LONG_HINT} {START_ANEW}",
                 ) from error
             if (lasting := _lasting(error, op="capture", place=self.place)) is not None:
                 raise lasting from error
@@ -222,8 +222,7 @@ def _lasting(error: Exception, *, op: str, place: str) -> ParallelApplyError | N
         return SourceError(
             f"the source {place} has lost WAL that the slot still needs, so changes are missing: {text}",
             op=op,
-            hint="Was pg_resetwal run, or WAL removed by hand? Restore the source, or start anew: parallel-apply drop, "
-            "empty the target's tables, a new log_url, start=copy.",
+            hint=f"Was pg_resetwal run, or WAL removed by hand? Restore the source. {START_ANEW}",
         )
     return None
 

@@ -15,11 +15,11 @@ from airflow_parallel_apply.pipeline.model.finding import (
     Finding,
     Severity,
     Side,
+    command_line,
     errors,
     general_findings,
     hint_of,
     new_finding,
-    table_options,
 )
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import WITHOUT_LETTERS
@@ -101,9 +101,9 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
                 findings.append(_missing(connection, session, relation))
         tables = [table for table in there if table is not None]
         for table in tables:
-            findings += _column_findings(table, connection.info.server_version)
+            findings += _column_findings(table, connection.info.server_version, session.pipeline)
             findings += _type_findings(table)
-            findings += _key_findings(table, expected.channels)
+            findings += _key_findings(table, expected.channels, session.pipeline)
         findings += computation_findings(connection, session, tables)
         findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
         findings += apart_findings(connection, session, (*names_of(expected.tables), *expected.followed))
@@ -151,13 +151,13 @@ def _nested_findings(
     """
     values = {"schemas": [schema for schema, _ in followed], "tables": [table for _, table in followed]}
     for schema, table, root_schema, root in connection.execute(session.sql("check", "nested"), values).fetchall():
+        recopy = command_line("recopy", [f"{root_schema}.{root}", f"{schema}.{table}"], session.pipeline)
         yield _finding(
             f"{schema}.{table}",
             f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
             f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
-            note="At the source it is a table of its own. Then run `parallel-apply recopy --pipeline "
-            f"{session.pipeline} {table_options([f'{root_schema}.{root}', f'{schema}.{table}'])}`, since rows of the "
-            "one may lie in the other.",
+            note=f"At the source it is a table of its own. Then run `{recopy}`, since rows of the one may lie in the "
+            "other.",
         )
 
 
@@ -233,7 +233,7 @@ def _width_findings(relation: Relation, table: TargetTable | None) -> Iterator[F
         yield about(relation, what, note=note)
 
 
-def _column_findings(table: TargetTable, server_version: int) -> Iterator[Finding]:
+def _column_findings(table: TargetTable, server_version: int, pipeline: str) -> Iterator[Finding]:
     name, target = table.relation.name, table_name(table)
     sent = {column.name: column for column in table.relation.columns}
     for missing in table.missing_columns:
@@ -265,7 +265,7 @@ def _column_findings(table: TargetTable, server_version: int) -> Iterator[Findin
                 plain,
                 column=column.name,
                 severity=Severity.ERROR if is_wrong else Severity.WARNING,
-                note="Then `parallel-apply recopy` where the table has rows."
+                note=f"Then `{command_line('recopy', [name], pipeline)}` where the table has rows."
                 if is_wrong
                 else "Right as it is: the source computes it, too.",
             )
@@ -300,11 +300,11 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
             )
 
 
-def _key_findings(table: TargetTable, channels: int) -> Iterator[Finding]:
+def _key_findings(table: TargetTable, channels: int, pipeline: str) -> Iterator[Finding]:
     name = table.relation.name
     key = [column.name for column in table.relation.columns if column.key]
     if key and table.key_index is None:
-        commands, behind = making_key(table)
+        commands, behind = making_key(table, pipeline)
         deferrable = "That of a deferrable constraint, which is there, is not checked at once. "
         yield about(
             table.relation,
@@ -335,8 +335,8 @@ def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[
             yield about(
                 table.relation,
                 f"{name} has rows, and the source's table had none when the pipeline came to follow it",
-                note=f"Run parallel-apply recopy --pipeline {session.pipeline} {table_options([name])}, which "
-                "replaces them; or empty the table.",
+                note=f"Run `{command_line('recopy', [name], session.pipeline)}`, which replaces them; or empty the "
+                "table.",
             )
 
 

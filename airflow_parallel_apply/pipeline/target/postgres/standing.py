@@ -8,7 +8,7 @@ from typing import Final
 from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding, table_options
+from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, command_line, new_finding
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing
@@ -56,7 +56,7 @@ def apart_findings(connection: Connection, session: Session, tables: Sequence[tu
     named = dict.fromkeys(tables)
     values = {"schemas": [schema for schema, _ in named], "tables": [table for _, table in named]}
     for name, schema, table, parent in connection.execute(session.sql("check", "apart"), values).fetchall():
-        recopy = f"`parallel-apply recopy --pipeline {session.pipeline} {table_options([name])}`"
+        recopy = f"`{command_line('recopy', [name], session.pipeline)}`"
         if parent is not None:
             yield new_finding(
                 Side.TARGET,

@@ -11,7 +11,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, sends_generated
@@ -255,11 +255,14 @@ def _named(wire: WireRelation, typings: Sequence[Typing]) -> list[tuple[str, str
 def _type_name(wire: WireRelation, column: WireColumn, found: str | None) -> str:
     name = found or column.type_name
     if name is None:
+        table = f"{wire.schema}.{wire.table}"
         raise SourceError(
             "a column's type is gone from the source's catalog",
             op="capture",
-            table=f"{wire.schema}.{wire.table}",
+            table=table,
             column=column.name,
+            hint=f"Column and type came and went since the last capture. Run `{command_line('recopy', [table])}`: "
+            "it copies the table as it is now, and the next run goes on from there.",
         )
     return name
 
@@ -278,7 +281,7 @@ def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape
         "the partitioned table has REPLICA IDENTITY FULL and no key, and not all its partitions have it too",
         op="capture",
         table=name,
-        hint=f"{alter}`parallel-apply recopy {table_options([name])}` copies the table anew, if the pipeline has "
+        hint=f"{alter}`{command_line('recopy', [name])}` copies the table anew, if the pipeline has "
         "begun: rows that changed before may have been sent in part. Then run again.",
     )
 

@@ -13,7 +13,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side, listed, new_finding, table_options
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, command_line, listed, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn
 from airflow_parallel_apply.pipeline.source.postgres.proof.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
@@ -82,7 +82,8 @@ def prove(
     now = observe_now(session, publication, registration.tables)
     connection = session.catalog()
     if now.publication is None:
-        doubts = [Doubt(table=publication, what=f"publication {publication} is gone")]
+        what, note = f"publication {publication} is gone", "Run again: the next run says what to do."
+        doubts = [Doubt(table=publication, what=what, note=note)]
         return Proof(registration=registration, doubts=tuple(doubts), observed={})
     registration = registration.seen_from(log.resume)
     if now.server != registration.server:
@@ -308,9 +309,8 @@ def _is_followed(found: ObservedTable, config: PipelineConfig) -> bool:
 
 def recopy_hint(names: Sequence[str], config: PipelineConfig) -> str:
     """The hint that makes sure of tables again."""
-    options = table_options(names[:_SHOWN_TABLES])
     return (
-        f"Run `parallel-apply recopy --pipeline {config.pipeline} {options}`"
+        f"Run `{command_line('recopy', names[:_SHOWN_TABLES], config.pipeline)}`"
         + (f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else "")
         + ": it publishes and copies what may be missing anew."
     )
@@ -336,6 +336,6 @@ def _vouching(doubts: Sequence[Doubt], config: PipelineConfig) -> Iterator[str]:
         if all(found):
             named.setdefault(tuple(dict.fromkeys(found)), []).append(table)
     for conditions, names in named.items():
-        command = f"parallel-apply vouch --pipeline {config.pipeline} {table_options(names[:_SHOWN_TABLES])}"
+        command = command_line("vouch", names[:_SHOWN_TABLES], config.pipeline)
         more = f" with a --table for each of the {len(names)} tables" if len(names) > _SHOWN_TABLES else ""
         yield f"Only where {', and '.join(conditions)}: `{command}`{more} instead of that copy."

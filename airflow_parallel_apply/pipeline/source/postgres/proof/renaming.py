@@ -17,7 +17,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
-from airflow_parallel_apply.pipeline.model.finding import listed, table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
@@ -169,8 +169,7 @@ def _lent(connection: psycopg.Connection[Any], relation: Relation, name: Name) -
         f"{listed(names)} may have rows under each other's names",
         op="capture",
         table=relation.name,
-        hint=f"Run `parallel-apply recopy {table_options(names)}`: it copies them anew, and the next run goes on "
-        "from there.",
+        hint=f"Run `{command_line('recopy', names)}`: it copies them anew, and the next run goes on from there.",
     )
 
 

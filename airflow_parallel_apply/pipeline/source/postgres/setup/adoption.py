@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.finding import listed, table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.source.abilities import Adopted, Adoption, Vouched
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
@@ -33,8 +33,7 @@ from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, Slot
 from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog
 
 _START_ANEW: Final = (
-    "Start anew: parallel-apply drop, empty the target's tables, a new log_url, start=copy; or start=equal, if nobody "
-    "wrote to the source since the last green run."
+    f"{START_ANEW} Or start=equal, with the rows, if nobody wrote to the source since the last green run."
 )
 
 _FIRST_TO_MIGRATE_SLOTS: Final = 170000
@@ -143,7 +142,7 @@ class PostgresAdopting:
             if wrong := [doubt.what for doubt in found if not doubt.unless]:
                 raise self._unvouched(
                     f"nobody can vouch for {name}: {listed(wrong)}",
-                    f"Run `parallel-apply recopy --pipeline {self._config.pipeline} {table_options([name])}`.",
+                    f"Run `{command_line('recopy', [name])}`.",
                 )
         # As they were compared: what becomes of them meanwhile is in doubt again.
         vouched = {oid: table for oid, table in proof.observed.items() if table.name in names}
@@ -185,7 +184,7 @@ class PostgresAdopting:
         if record is None:
             raise self._refused(
                 f"publication {self._mine.publication} is not in {self._session.place}",
-                f"pg_upgrade and standbys keep it. Is this the right database? If it is: {_START_ANEW}",
+                f"pg_upgrade and standbys keep it. Is this the right database? {_START_ANEW}",
             )
         self._mine.require_log(self._server, record)
         return former
@@ -246,7 +245,7 @@ class PostgresAdopting:
             op=self._op,
             pipeline=self._config.pipeline,
             hint="Was it made anew? Then what was committed before is missing. If the server is still there that was "
-            f"upgraded: start it, run adopt-source --before-upgrade there, upgrade again. Otherwise: {_START_ANEW}",
+            f"upgraded: start it, run adopt-source --before-upgrade there, upgrade again. {_START_ANEW}",
         )
 
     def _unvouched(self, what: str, hint: str) -> ConfigurationError:

@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.log.readers import read_readers
-from airflow_parallel_apply.pipeline.model.finding import listed, table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, list_tables, with_rows
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import has_read, renamed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import look_then
@@ -57,8 +57,8 @@ def follow_new(
                 mine,
                 config,
                 f"has tables without rows, which this pipeline followed once and did not see since: {listed(left)}",
-                f"Run parallel-apply recopy --pipeline {config.pipeline} {table_options(left)}, which "
-                "empties them at the target; or leave them out with an exclude pattern.",
+                f"Run `{command_line('recopy', left)}`, which empties them at the target; or leave them out with an "
+                "exclude pattern.",
             )
         if names:
             known = list_tables(connection, mine.publication)
@@ -76,8 +76,8 @@ def follow_new(
                 mine,
                 config,
                 f"has new tables with rows, which this pipeline did not see: {listed(names)}",
-                f"Run parallel-apply recopy --pipeline {config.pipeline} {table_options(names)}, which "
-                "brings their rows in; or empty them, or leave them out with an exclude pattern.",
+                f"Run `{command_line('recopy', names)}`, which brings their rows in; or empty them, or leave them out "
+                "with an exclude pattern.",
             )
         added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
         connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))

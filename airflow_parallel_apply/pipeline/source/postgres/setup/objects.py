@@ -17,7 +17,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, LogError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.beginning import holds_nothing_captured
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe
@@ -168,8 +168,7 @@ class PipelineObjects:
             f"{what}: changes are missing",
             op="prepare",
             pipeline=self.pipeline,
-            hint="Start the pipeline anew: drop the slot and the publication, empty the target's tables, choose a new "
-            "log_url.",
+            hint=START_ANEW,
         )
 
     def _renamed(self, log: LogReader) -> SourceError | None:
@@ -234,8 +233,7 @@ class PipelineObjects:
             raise SourceError(
                 f"slot {self.slot.name} feeds log {record.log_id}, which is not at {self.log_url}",
                 op="prepare",
-                hint="Give the log_url of that log, or this pipeline another slot. To start anew instead, drop the "
-                "slot and the publication, and empty the target's tables.",
+                hint=f"Give the log_url of that log, or this pipeline another slot. {START_ANEW}",
             )
         return log
 

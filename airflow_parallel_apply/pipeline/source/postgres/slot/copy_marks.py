@@ -21,7 +21,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState, PassedOver
-from airflow_parallel_apply.pipeline.model.finding import listed, table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import COPIED_PREFIX, Slot
@@ -76,6 +76,6 @@ class CopyMarks:
             op="capture",
             pipeline=self._config.pipeline,
             table=names[0],
-            hint=f"Is this the right server? If it is, run `parallel-apply recopy --pipeline {self._config.pipeline} "
-            f"{table_options(names)}`: it copies them as they are now.",
+            hint=f"Is this the right server? If it is, run `{command_line('recopy', names)}`: it copies them as they "
+            "are now.",
         )

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.lsn import lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.wire.cells import Wire
@@ -160,8 +160,7 @@ def went_back(point: ResumePoint, what: str, *, place: str) -> SourceError:
         f"the source {place} was restored from an older copy, or replaced by a server that is behind: the last "
         f"transaction that the log has of it committed at {lsn_text(point.offset)}, and the source {what}",
         op="capture",
-        hint="What it lost is in the log and the target. Is this the right server? If it is, start anew: "
-        "parallel-apply drop, empty the target's tables, a new log_url, start=copy.",
+        hint=f"What it lost is in the log and the target. Is this the right server? {START_ANEW}",
     )
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import SourceError, SourceInUse, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, SourceError, SourceInUse, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, ResumePoint
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DDL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
@@ -336,6 +336,5 @@ class Slot:
         return SourceError(
             f"slot {self.name} at {self._session.place} {what}: changes are missing",
             op="capture",
-            hint=f"Probably {why}. Start the pipeline anew: drop the slot and its publication, empty the target's "
-            "tables or copy them, choose a new log_url and a new pipeline name.",
+            hint=f"Probably {why}. {START_ANEW}",
         )

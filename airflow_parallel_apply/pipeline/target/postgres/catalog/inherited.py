@@ -67,7 +67,7 @@ def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, sche
         return named
     copied = table_options([".".join(found[part].replace('""', '"') for part in ("schema", "table"))])
     emptied = table_options([".".join(one) for one in (owner, *heirs(connection, *owner))])
-    return named.replace(f"recopy {copied}", f"recopy {emptied}")
+    return named.replace(copied, emptied)
 
 
 def owner_of_column(

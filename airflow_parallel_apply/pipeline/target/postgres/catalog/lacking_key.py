@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _ASIDE: Final = "_before"
 
 
-def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
-    """Return the commands, and what is to be done behind them, or where they fail.
+def making_key(table: TargetTable, pipeline: str | None = None) -> tuple[tuple[str, ...], str]:
+    """Return the commands, and what is to be done behind them, or where they fail. `pipeline`: see `command_line`.
 
     A unique index of a partitioned table contains the columns by which it is partitioned: where the key lacks some of
     those, another table has to take its place.
@@ -23,10 +23,10 @@ def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
     name = quoted(relation.schema, relation.table)
     key = ", ".join(quoted(column.name) for column in relation.columns if column.key)
     make = f"CREATE UNIQUE INDEX ON {name} ({key})"
+    copying = f"`{command_line('recopy', [relation.name], pipeline)}` copies the table anew"
     if not table.is_partitioned or _can_be_indexed(table):
         return (make,), (
-            "Should it fail for a value that is there twice, empty the table and run it again; then "
-            f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew"
+            f"Should it fail for a value that is there twice, empty the table and run it again; then {copying}"
         )
     aside = suffixed(relation.table, _ASIDE)
     like = f"LIKE {quoted(relation.schema, aside)} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY"
@@ -35,8 +35,8 @@ def making_key(table: TargetTable) -> tuple[tuple[str, ...], str]:
         f"CREATE TABLE {name} ({like})",
         make,
     ), (
-        f"The target's table is partitioned by columns that are not in the key, so it can have no such index. Then "
-        f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew"
+        "The target's table is partitioned by columns that are not in the key, so it can have no such index. Then "
+        f"{copying}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
 from airflow_parallel_apply.postgres.quoting import quoted, suffixed
@@ -23,8 +23,8 @@ class MissingTable(TargetError):
         super().__init__(
             "the target has no such table",
             table=relation.name,
-            hint=f"Run {creation(relation, server_version)} at the target, or exclude it from the pipeline. If it was "
-            f"renamed there, give it this name back instead; if it was there before and is gone, {_recopy(relation)}",
+            hint=f"Run {creation(relation, server_version)} at the target. If it was renamed there, give it this name "
+            f"back instead; if it was there before and is gone, {_recopy(relation)}",
         )
         self.relation = relation
 
@@ -48,7 +48,7 @@ class RenamedTable(TargetError):
         name, found = self.relation.name, ".".join(self.found)
         self.hint = (
             f"{giving_back(self.found, self._statements, is_within=is_within)} Or, if what is called {name} there was "
-            f"put in its place: `parallel-apply recopy {table_options([name])}`, or drop {found} where {name} has all "
+            f"put in its place: `{command_line('recopy', [name])}`, or drop {found} where {name} has all "
             "of its rows; then run again."
         )
 
@@ -140,4 +140,4 @@ def require_fit(
 
 
 def _recopy(relation: Relation) -> str:
-    return f"`parallel-apply recopy {table_options([relation.name])}` copies the table anew; then run again."
+    return f"`{command_line('recopy', [relation.name])}` copies the table anew; then run again."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 
 
@@ -12,7 +12,7 @@ def recopying(relation: Relation, *others: str) -> str:
     """The hint that always leads on. `others`: names of tables that go with it."""
     names = dict.fromkeys((relation.name, *others))
     what = "the table" if len(names) == 1 else "the tables"
-    return f"`parallel-apply recopy {table_options(names)}` copies {what} anew; then run again."
+    return f"`{command_line('recopy', names)}` copies {what} anew; then run again."
 
 
 def untold(relation: Relation, columns: tuple[Column, ...]) -> PlanError:

@@ -14,7 +14,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import RenamedColumns
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, existing, giving_back, giving_name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import MissingTable, RenamedTable, creation
@@ -66,7 +66,7 @@ def name_other_name(
         newest = own[-1]
         error.hint = (
             f"The source calls it {newest.name} now: run {creation(newest, connection.info.server_version)} at the "
-            f"target, then `parallel-apply recopy {table_options([newest.name])}`; then run again."
+            f"target, then `{command_line('recopy', [newest.name])}`; then run again."
         )
     elif last[relation.oid] != name:
         error.hint = (

@@ -10,7 +10,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import freeing
 from airflow_parallel_apply.pipeline.target.postgres.redefine.child_columns import is_out_of_the_way
@@ -138,6 +138,6 @@ def _left(
         "as can be seen, has not followed",
         table=relation.name,
         column=names[0][0],
-        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. Or: `parallel-apply "
-        f"recopy {table_options([relation.name])}` copies the table anew; where types changed hands, rename first.",
+        hint=f"Rename them at the target ({text}), then {after}: everything before is applied. Or: "
+        f"`{command_line('recopy', [relation.name])}` copies the table anew; where types changed hands, rename first.",
     )

@@ -1,0 +1,23 @@
+"""Commands in hints: whole lines that a shell takes as they are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.model.finding import command_line
+
+
+def test_a_command_in_a_hint_names_the_pipeline_once_that_is_known() -> None:
+    tables = ["public.t", 'Öl und "mehr".it\'s `a` $b']
+    error = TargetError("no", hint=f"Run `{command_line('recopy', tables)}`; then run again.")
+    assert "recopy --pipeline … --table public.t" in str(error)
+    error.at(pipeline="p")
+    error.hint = f"First the rest. {error.hint}"
+    found = re.search(r"`(parallel-apply .*)`; then", str(error))
+    assert found is not None
+    assert shlex.split(found[1]) == [
+        *("parallel-apply", "recopy", "--pipeline", "p"), *(word for name in tables for word in ("--table", name)),
+    ]  # fmt: skip
+    assert command_line("vouch", tables[:1], "p") == "parallel-apply vouch --pipeline p --table public.t"
