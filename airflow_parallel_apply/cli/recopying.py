@@ -65,7 +65,7 @@ def recopy(
         typer.echo(json.dumps({"pipeline": pipeline, "tables": shown}))
         return
     if not shown:
-        typer.echo("These tables are gone at the source: their copy is asked for no more.")
+        typer.echo("These tables are gone at the source: nothing more of them is applied, and no copy is asked for.")
         return
     for one in shown:
         typer.echo(f"{one['schema']}.{one['table']}: {one['rows']:,} rows, as they were at offset {one['offset']}")

@@ -71,7 +71,8 @@ def pass_over(
     log_url: str,
     copied: Sequence[tuple[Relation, Recopied]],
     *,
-    further: Sequence[tuple[int | None, Recopied]],
+    lost: Sequence[tuple[int | None, Recopied]],
+    parts: Sequence[tuple[int | None, Recopied]],
     register: Callable[[str | None, Sequence[Relation]], str],
     require: Callable[[Sequence[Relation]], None],
     mark: Callable[[], Offset],
@@ -80,8 +81,8 @@ def pass_over(
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
     meanwhile, which need no owner.
 
-    `further`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the log's
-    and of its last definitions; `require` raises for definitions that the log has and that are in the way. `mark`
+    `lost`, `parts`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the
+    log's and of its last definitions; `require` raises for definitions that the log has and that are in the way. `mark`
     has the source name the copy at a place behind it, see `PassedOver`. Errors: `SourceChanged` where a table was
     redefined since; `LogError`.
     """
@@ -102,8 +103,9 @@ def pass_over(
             writer.define(relation)
         marked_offset = mark()
         passed_over = [
-            *(_passed_over(oid, copy) for oid, copy in further),
-            *(replace(_passed_over(one.oid, copy), marked_offset=marked_offset) for one, copy in copied),
+            *(_passed_over(oid, copy, marked_offset if copy.offset else 0) for oid, copy in lost),
+            *(_passed_over(oid, copy) for oid, copy in parts),
+            *(_passed_over(one.oid, copy, marked_offset) for one, copy in copied),
         ]
         writer.pass_over(passed_over, after_seqno=after_seqno)
         try:
@@ -115,5 +117,12 @@ def pass_over(
                 raise
 
 
-def _passed_over(oid: int | None, copy: Recopied) -> PassedOver:
-    return PassedOver(schema=copy.schema, table=copy.table, below_offset=copy.offset, recopy_id=copy.recopy_id, oid=oid)
+def _passed_over(oid: int | None, copy: Recopied, marked_offset: Offset = 0) -> PassedOver:
+    return PassedOver(
+        schema=copy.schema,
+        table=copy.table,
+        below_offset=copy.offset,
+        recopy_id=copy.recopy_id,
+        oid=oid,
+        marked_offset=marked_offset,
+    )

@@ -51,7 +51,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
 from airflow_parallel_apply.pipeline.model.change import Relation, names_since
-from airflow_parallel_apply.pipeline.model.finding import refuse, table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line, refuse
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import own_name
@@ -210,30 +210,29 @@ class Recopy:
             require_generation(connection, self._writing, self._generation)
             applied_seqno = low_watermark(read_positions(connection, self._writing))
             copied = tuple(zip(then.relations, done, strict=True))
-            lost = lost_copies(self._config, self._holding.target)
-            further = (
-                *copies_of_lost(
-                    lost,
-                    then.relations,
-                    undone=then.undone,
-                    names=then.names,
-                    parts=then.parts,
-                    recopy_id=recopy_id,
-                    offset=then.lsn,
-                ),
-                *copies_of_parts(copied, then.parts),
+            lost = (*lost_copies(self._config, self._holding.target), *then.gone)
+            stood_for = copies_of_lost(
+                lost,
+                then.relations,
+                undone=then.undone,
+                names=then.names,
+                parts=then.parts,
+                recopy_id=recopy_id,
+                offset=then.lsn,
             )
+            parts = copies_of_parts(copied, then.parts)
             pass_over(
                 self._config.log_url,
                 copied,
-                further=further,
+                lost=stood_for,
+                parts=parts,
                 register=then.register,
                 require=partial(self._require_namesakes, then),
                 mark=partial(then.mark, recopy_id),
                 after_seqno=applied_seqno,
             )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
-            recorded = (*(copy for _, copy in further), *done)
+            recorded = (*(copy for _, copy in (*stood_for, *parts)), *done)
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
         self._analyze(tables)
@@ -273,7 +272,7 @@ class Recopy:
             raise self._wrong(
                 "the log has renames of these tables' names that the target has not followed yet",
                 "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them. If it "
-                f"stops before that, copy what had the names: {table_options(had)}.",
+                f"stops before that, copy what had the names: `{command_line('recopy', had)}`.",
             )
 
     def _load(
@@ -316,6 +315,7 @@ class Recopy:
         followed under a newer name, is copied, too.
         """
         copied = {table.oid: table.name for table in then.tables}
+        copied |= {one.oid: f"{one.schema}.{one.table}" for one in then.gone if one.oid is not None}
         found = [
             (relation.name, then.names[relation.oid])
             for relation in known
@@ -329,7 +329,7 @@ class Recopy:
             names = sorted({*copied.values(), *(name for _, name in found)})
             raise self._wrong(
                 f"the log knows {now} as {former}, a name that another table has had since",
-                f"Copy them together: {table_options(names)}.",
+                f"Copy them together: `{command_line('recopy', names)}`.",
             )
 
     def _analyze(self, tables: Sequence[TargetTable]) -> None:

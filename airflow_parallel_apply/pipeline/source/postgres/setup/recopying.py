@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, PassedOver
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import errors, hint_of, listed, refuse, table_options
+from airflow_parallel_apply.pipeline.model.finding import command_line, errors, hint_of, listed, refuse
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, list_tables, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, table_findings
@@ -63,8 +63,9 @@ class TablesThen:
     makes of a log's registration and last definitions the one in which they are as they are then. `mark`: see
     `Slot.mark_copy`. `names`: of all followed tables there, by oid. `parts`: the partitions of all these, as oid,
     schema and name, by the oid of the table. What was sent under a partition's own name, since it was a table of its
-    own or the publication was altered, is in the table's copy too. `undone`: what the log passes
-    over in favour of copies that the source has lost, which counts no more.
+    own or the publication was altered, is in the table's copy too. `undone`: what the log passes over in favour of
+    copies that the source has lost, which counts no more. `gone`: tables that nobody follows any more, of which nothing
+    more is to be applied.
     """
 
     lsn: int
@@ -76,6 +77,7 @@ class TablesThen:
     names: Mapping[int, str]
     parts: Mapping[int, Sequence[tuple[int, str, str]]]
     undone: Sequence[PassedOver]
+    gone: Sequence[PassedOver]
 
 
 class Recopying:
@@ -96,6 +98,7 @@ class Recopying:
         self._names = tuple(names)
         self._lost = lost
         self._undone: tuple[PassedOver, ...] = ()
+        self._gone: tuple[PassedOver, ...] = ()
         self._publication = config.stream
         slot = Slot(session, name=self._publication, publication=self._publication)
         self._mine = PipelineObjects(
@@ -179,6 +182,7 @@ class Recopying:
                         names=names,
                         parts=self._parts(connection, [*names]),
                         undone=self._undone,
+                        gone=self._gone,
                     )
 
     def _registered(
@@ -212,7 +216,7 @@ class Recopying:
         gone = [name for name in names if name not in there]
         if gone:
             published = {name for name, found in there.items() if any(table.is_published for table in found)}
-            self._require_lost(gone, named, published)
+            self._gone = self._passed_over(gone, named, published)
         unclear = [name for name in named if len(there[name]) > 1]
         if unclear:
             raise self._wrong(
@@ -222,29 +226,35 @@ class Recopying:
             )
         return tuple(there[name][0] for name in named)
 
-    def _require_lost(self, gone: Sequence[str], named: Sequence[str], published: Set[str]) -> None:
-        """Require that these, which are no tables that can be followed, are names of lost copies, and that what became
-        of their tables is copied, too, if it is followed.
+    def _passed_over(self, gone: Sequence[str], named: Sequence[str], published: Set[str]) -> tuple[PassedOver, ...]:
+        """Tell what is to be passed over of these, which are no tables that can be followed. Require that the log knows
+        them, and that what became of their tables is copied, too, if it is followed. Those of which a copy was lost are
+        left out.
         """
         lost = {f"{one.schema}.{one.table}": one.oid for one in (*self._undone, *self._lost())}
         log = self._mine.log()
-        logged = {relation.name: relation.oid for relation in log.state().relations} if log is not None else {}
-        oids = {name: oid for name in gone if (oid := lost.get(name) or logged.get(name)) is not None}
+        logged = {relation.name: relation for relation in log.state().relations} if log is not None else {}
+        known = {name: logged[name].oid for name in gone if name in logged}
+        oids = {name: oid for name in gone if (oid := lost.get(name) or known.get(name)) is not None}
         today = dict(self._session.catalog().execute(_TODAY, [[*oids.values()]]).fetchall())
         left = {name: today[oid] for name, oid in oids.items() if today.get(oid) in published - {*named}}
         if left:
             parts = sorted({*left.values()})
             raise self._wrong(
                 f"what was {listed([*left])} is part of {listed(parts)} now, under another name or as a partition",
-                f"Copy it with that: {table_options([*named, *parts])}.",
+                f"Copy it with that: `{command_line('recopy', [*named, *parts])}`.",
             )
-        missing = [name for name in gone if lost.get(name) is None]
+        missing = [name for name in gone if name not in oids]
         if missing:
             raise self._wrong(
                 f"the source {self._session.place} has no table {listed(missing)} that can be followed",
-                "Name tables as schema.table, a partitioned one by its root. A table that is gone at the source: leave "
-                "it out with an exclude pattern.",
+                "Name tables as schema.table, a partitioned one by its root.",
             )
+        return tuple(
+            PassedOver(schema=logged[name].schema, table=logged[name].table, below_offset=0, recopy_id="", oid=oid)
+            for name, oid in oids.items()
+            if lost.get(name) is None
+        )
 
     def _require_undone(self, tables: Sequence[SourceTable]) -> None:
         """Require that these include each table of which the log passed over changes in favour of a copy that the
@@ -263,8 +273,7 @@ class Recopying:
             raise self._wrong(
                 "the source was restored from an older copy, or replaced by a server that is behind: it lost what "
                 f"tables were copied anew from, and changes of {listed(left)} were passed over in favour of that",
-                f"Copy them together: run `parallel-apply recopy --pipeline {self._config.pipeline} "
-                f"{table_options([*named, *left])}`.",
+                f"Copy them together: `{command_line('recopy', [*named, *left])}`.",
             )
 
     def _require_own_names(self, tables: Sequence[SourceTable], relations: Sequence[Relation]) -> None:

@@ -87,7 +87,8 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
     if alteration.owner is not None:
         hint = f"The target's table has the column from {'.'.join(alteration.owner)}. {hint}"
     if alteration.type_name is not None and lacks_type(connection, alteration.type_name):
-        hint = f"{lacking_hint(connection, alteration.type_name, alteration.former_type)} {hint}"
+        lacking = lacking_hint(connection, alteration.type_name, alteration.former_type)
+        hint = f"{lacking} If the source has it no more: {recopying(relation)} {hint}"
     return PlanError(
         f"at the source the column {alteration.column} of {relation.name} {alteration.what}, which the target has not "
         "followed",

@@ -1,0 +1,77 @@
+"""Tables, and types of their columns, that are gone at the source before the target has taken their rows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, SourceError, TargetError
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from tests.hunt.commands import invoked
+from tests.integration.copy.recopying import (
+    again,
+    require_green_and_equal,
+    rig_of_two_tables,  # noqa: F401  # a fixture
+)
+from tests.support.rig import Rig, execute
+from tests.support.variants import gated
+
+
+def follow(rig: Rig, told: str) -> str:
+    """The command that is printed, whole but for the connections; what it says."""
+    found = re.search(r"`(parallel-apply recopy --pipeline p [^`]+)`", told)
+    assert found is not None, told
+    result = invoked(rig, found[1])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_what_the_log_has_of_a_table_that_is_dropped_is_passed_over(rig: Rig) -> None:
+    rig.run()
+    execute(rig.target_dsn, "DELETE FROM t WHERE id = 7")
+    rig.write("UPDATE t SET v = 'new'", "UPDATE u SET v = 'new' WHERE id < 5")
+    with pytest.raises(TargetError, match=r"not in the target") as refused:
+        rig.run()
+    rig.write("INSERT INTO t VALUES (101, 'not captured')", "DROP TABLE t", "DELETE FROM u WHERE id > 95")
+    assert "gone at the source" in follow(rig, str(refused.value))
+    # By these a source that is restored to when it had the table is told from one that has dropped it.
+    assert all(one.marked_offset for one in open_reader(rig.config.log_url).state().passed_over)
+    require_green_and_equal(rig)
+    rig.write("CREATE TABLE t (id integer PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, 'another one')")
+    with pytest.raises(SourceError, match=r"public\.t was dropped and created again") as refused_again:
+        rig.run()
+    follow(rig, str(refused_again.value))
+    require_green_and_equal(rig)
+
+
+@gated
+def test_a_definition_that_nobody_can_follow_any_more_is_passed_over(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "UPDATE t SET v = 'new' WHERE id < 3")
+    with pytest.raises(FatalError, match="recopy") as refused:
+        rig.run()
+    rig.write("DROP TABLE t", "UPDATE u SET v = 'new' WHERE id < 5")
+    follow(rig, str(refused.value))
+    require_green_and_equal(rig)
+
+
+@gated
+def test_a_table_that_is_named_by_mistake_is_refused(rig: Rig) -> None:
+    rig.run()
+    with pytest.raises(ConfigurationError, match=r"no table public\.x that can be followed"):
+        again(rig, "x", "t")
+
+
+def test_a_column_whose_type_is_gone_before_the_target_has_it_is_not_waited_for(rig: Rig) -> None:
+    rig.run()
+    rig.write(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')", "ALTER TABLE t ADD m mood DEFAULT 'ok'", "UPDATE t SET v = 'a'",
+        "ALTER TABLE t DROP m", "DROP TYPE mood",
+    )  # fmt: skip
+    with pytest.raises(FatalError, match=r"lacks the type public\.mood.* If the source has it no more") as refused:
+        rig.run()
+    follow(rig, str(refused.value))
+    require_green_and_equal(rig)
