@@ -64,11 +64,15 @@ def close_run(
             stop_seqno, early = _judge(opened, config, writing, tasks)
             writing.ledger.release(opened.generation, clean_stop_seqno=stop_seqno)
         else:
-            writing.ledger.release(opened.generation, clean_stop_seqno=stopped_at(positions))
             stop_seqno = low_watermark(positions)
-            if stop_seqno < rested or not all_equal(positions):
+            is_there = stop_seqno >= rested and all_equal(positions)
+            early = is_there and _is_early(stop_seqno, writing.ledger, opened)
+            if early and not any(report.get("stop_asked") for report in lane_reports):
+                # Another run's end: of one whose generation has the same number, since the target was set back.
+                raise generation_over(config.pipeline, opened.generation)
+            writing.ledger.release(opened.generation, clean_stop_seqno=stopped_at(positions))
+            if not is_there:
                 raise _lost_commits(config, rested, positions)
-            early = _is_early(stop_seqno, writing.ledger, opened)
         _tidy(tasks, opened.generation)
         return ClosedRun(
             pipeline=config.pipeline,

@@ -20,6 +20,12 @@ from airflow_parallel_apply.router.plan import plan
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated, variants
 
+_SET_BACK = (
+    "UPDATE parallel_apply.pipeline SET generation = generation - 1, owner = NULL",
+    "UPDATE parallel_apply.position SET generation = generation - 1",
+    "DELETE FROM parallel_apply.task",
+)
+
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
@@ -67,12 +73,7 @@ def test_a_run_whose_generation_s_number_came_again_after_the_target_was_set_bac
     insert(rig, 1, 4)
     rig.capture("a")
     first = opened(rig, "a")
-    execute(
-        rig.target_dsn,
-        "UPDATE parallel_apply.pipeline SET generation = generation - 1, owner = NULL",
-        "UPDATE parallel_apply.position SET generation = generation - 1",
-        "DELETE FROM parallel_apply.task",
-    )
+    execute(rig.target_dsn, *_SET_BACK)
     insert(rig, 5, 8)
     rig.capture("b")
     second = opened(rig, "b")
@@ -81,6 +82,21 @@ def test_a_run_whose_generation_s_number_came_again_after_the_target_was_set_bac
         with pytest.raises(OwnershipLost, match="is over"):
             step()
     assert rig.close(second, rig.apply(second)).stop_seqno == second.until_seqno
+    assert rig.comparison().equal
+
+
+def test_a_close_does_not_take_another_runs_end_under_its_generation_s_number_for_its_own(rig: Rig) -> None:
+    """The target was set back, and another run has ended since, before this one's end."""
+    rig.capture("b")
+    insert(rig, 1, 4)
+    rig.capture("a")
+    first = opened(rig, "a")
+    execute(rig.target_dsn, *_SET_BACK)
+    closed = rig.run("b")
+    assert (closed.generation, closed.stop_seqno) == (first.generation, -1)
+    with pytest.raises(OwnershipLost, match="is over"):
+        rig.close(first)
+    rig.run("a")
     assert rig.comparison().equal
 
 
