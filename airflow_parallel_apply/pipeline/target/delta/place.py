@@ -81,6 +81,8 @@ def lake_of(url: str) -> Lake:
     """The lake of a target's URL. Errors: `ConfigurationError` for one that names none."""
     parts = urlsplit(url)
     _, _, protocol = parts.scheme.partition("+")
+    if parts.fragment:
+        raise _wrong("it would end at its #: write %23 for one in the name of a directory")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     feed = given.pop("feed", "false")
     if feed not in ("true", "false"):

@@ -37,6 +37,10 @@ class FilesAddress:
                 f"{parts.scheme}:// is not the address of a directory of files",
                 hint="It looks like files+file:///mnt/lake/shop or files+s3://bucket/shop?format=avro.",
             )
+        if parts.fragment:
+            raise ConfigurationError(
+                "the address of a directory of files has a #, at which it would end", hint="Take another name for it."
+            )
         given = dict(parse_qsl(parts.query))
         if unknown := sorted(given.keys() - set(_OPTIONS)):
             raise ConfigurationError(

@@ -20,6 +20,11 @@ def test_a_name_that_delta_rs_would_take_for_another_is_refused(tmp_path: Path, 
     assert "secret" not in str(refused.value)
 
 
+def test_an_address_that_would_end_within_a_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="write %23"):
+        lake_of("delta:///lake/shop#2")
+
+
 @pytest.mark.parametrize("name", ["a b", "100%", "ä?#+"])
 def test_other_names_are_those_of_directories(tmp_path: Path, name: str) -> None:
     escaped = name.replace("%", "%25").replace("?", "%3F").replace("#", "%23").replace(" ", "%20")

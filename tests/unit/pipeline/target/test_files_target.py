@@ -42,6 +42,7 @@ def opened(lake: Path, pipeline: str = "demo", *, now: datetime | None = None) -
         ("files+file:///lake?format=orc", "format 'orc'"),
         ("files+file:///lake?format=debezium", "format 'debezium'"),
         ("files+file:///lake?codec=zstd", "no option codec"),
+        ("files+file:///lake#2", "has a #"),
     ],
 )
 def test_an_address_that_says_too_little_or_too_much_is_refused(address: str, said: str) -> None:
