@@ -64,6 +64,15 @@ def test_it_stops_the_run_until_the_target_has_it_too(
     assert_equal(rig)
 
 
+@gated
+def test_an_alteration_that_is_rolled_back_does_not_hide_one_before_it(rig: Rig) -> None:
+    """The server writes a command's number into the entries that it would replace, whatever becomes of it."""
+    rig.transaction(_MOOD, "ALTER TABLE t ADD COLUMN p mood", "UPDATE t SET p = 'x'", *_SWAP)
+    rig.write(*(f"BEGIN; ALTER TYPE mood RENAME VALUE '{label}' TO 'q'; ROLLBACK" for label in ("z", "x")))
+    with pytest.raises(FatalError, match="types that public.t has not used before were altered"):
+        rig.run()
+
+
 def test_what_was_altered_before_a_run_or_named_otherwise_changes_nothing(rig: Rig) -> None:
     rig.both(_MOOD, _PAIR, *_SWAP, *_AGAIN, "CREATE DOMAIN pairs AS pair[]")
     rig.write("INSERT INTO v VALUES (2)", "INSERT INTO t VALUES (2)")

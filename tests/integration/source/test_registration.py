@@ -48,6 +48,13 @@ STOPS = {
         [f"BEGIN; {ATTACHED}; INSERT INTO r3 VALUES (20); {ATTACH}; COMMIT"],
         "r3 was attached with rows",
     ),
+    "made, filled and attached at once, and altered in vain": (
+        [
+            f"BEGIN; {ATTACHED}; INSERT INTO r3 VALUES (20); {ATTACH}; COMMIT",
+            "BEGIN; ALTER TABLE r3 ALTER v SET STATISTICS 9; ROLLBACK",
+        ],
+        "r3 was attached with rows",
+    ),
     "attached below another": (
         [
             "CREATE TABLE r22 (LIKE r INCLUDING ALL)",

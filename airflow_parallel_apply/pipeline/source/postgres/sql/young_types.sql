@@ -2,7 +2,8 @@
 -- older than a horizon: the name, the entry in pg_class of a composite type, the name again if it cannot have had another
 -- one, the labels of an enum, and who altered it.
 -- What was made with the type was written by the command that made it, and so was, and is never altered, the dependency
--- of the type of its arrays; dropped attributes keep their entries. Transaction ids are compared as the server does it.
+-- of the type of its arrays; dropped attributes keep their entries. An entry with an xmax, of which an update was tried,
+-- tells another command. Transaction ids are compared as the server does it.
 SELECT
     t.typname::text,
     t.typrelid::bigint,
@@ -21,11 +22,11 @@ CROSS JOIN LATERAL (
             AND entry.writer >= 3
             AND ((entry.writer - %(horizon)s::bigint) & 4294967295) < 2147483648 AS is_altered
     FROM (
-        SELECT l.oid::bigint, l.xmin::text::bigint, l.cmin::text
+        SELECT l.oid::bigint, l.xmin::text::bigint, CASE WHEN l.xmax = 0 THEN l.cmin::text END
         FROM pg_catalog.pg_enum l
         WHERE l.enumtypid = t.oid
         UNION ALL
-        SELECT NULL, a.xmin::text::bigint, a.cmin::text
+        SELECT NULL, a.xmin::text::bigint, CASE WHEN a.xmax = 0 THEN a.cmin::text END
         FROM pg_catalog.pg_attribute a
         WHERE a.attrelid = t.typrelid AND a.attnum > 0
     ) AS entry (label, writer, command)
