@@ -104,6 +104,19 @@ def test_what_is_not_sent_stops_the_run(rig: Rig, what: str) -> None:
         rig.run()
 
 
+@pytest.mark.parametrize("schema", variants(["public", "shop"], gated=["shop"]))
+def test_one_statement_that_is_sent_tells_one_of_two(rig: Rig, schema: str) -> None:
+    """The column is retyped twice; or another table of the same name is."""
+    install(rig.source_dsn)
+    rig.both("CREATE SCHEMA shop", "CREATE TABLE shop.t (id integer PRIMARY KEY, x integer)")
+    rig.run()
+    rig.write("INSERT INTO shop.t VALUES (1, 1)")
+    unsent, sent = "ALTER TABLE t ALTER x TYPE bigint USING x * 2", f"ALTER TABLE {schema}.t ALTER x TYPE numeric"
+    rig.transaction(unsent, f"{sent} USING x + 1", ddl(sent))
+    with pytest.raises(FatalError, match=r"t was rewritten while x"):
+        rig.run()
+
+
 @pytest.mark.parametrize("what", variants(_RENAMED, seldom=("a composite type", "a new type", "a table")))
 def test_what_is_sent_is_followed_under_the_names_of_its_moment(rig: Rig, what: str) -> None:
     for statement in _RENAMED[what]:

@@ -69,7 +69,7 @@ def test_an_alteration_that_is_rolled_back_does_not_hide_one_before_it(rig: Rig)
     """The server writes a command's number into the entries that it would replace, whatever becomes of it."""
     rig.transaction(_MOOD, "ALTER TABLE t ADD COLUMN p mood", "UPDATE t SET p = 'x'", *_SWAP)
     rig.write(*(f"BEGIN; ALTER TYPE mood RENAME VALUE '{label}' TO 'q'; ROLLBACK" for label in ("z", "x")))
-    with pytest.raises(FatalError, match="types that public.t has not used before were altered"):
+    with pytest.raises(FatalError, match=r"types that public\.t has not used before were altered"):
         rig.run()
 
 

@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
+from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_rows import refusing_rows
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
@@ -58,6 +59,11 @@ _LACKS_TABLE: Final = (
     "Make the table at the target: `parallel-apply check` prints a CREATE TABLE for each that is missing. Then run "
     "again."
 )
+_LACKS_COLUMN: Final = (
+    "Add the column to the target's table, as the source has it; or, if the source gave another one that name, rename "
+    "that one: the target gets either by itself only with the table's next row. Then run again."
+)
+_LACKING: Final = {sqlstate.UNDEFINED_TABLE: _LACKS_TABLE, sqlstate.UNDEFINED_COLUMN: _LACKS_COLUMN}
 _READY: Final = "Make the target ready for the statement, then run again."
 
 
@@ -125,8 +131,10 @@ class Steps:
                     _truncate(self._connection, self._session, step, relations, beside)
                 case Statement():
                     replayer.forget_tables()
+                    names = self._relations.all_names()
                     with (
-                        noting_renames(self._connection, self._session, self._relations.all_names()),
+                        noting_renames(self._connection, self._session, names),
+                        refusing_rows(self._connection, self._session, step, names),
                         leaving_newer_copies(self._connection, self._session, step),
                     ):
                         _run_statement(self._connection, step)
@@ -302,7 +310,7 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
         )
     found = translate(error, op="ddl")
     if isinstance(found, FatalError):
-        hint = _LACKS_TABLE if error.sqlstate == sqlstate.UNDEFINED_TABLE else found.hint
+        hint = _LACKING.get(error.sqlstate or "", found.hint)
         return TargetError(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint=f"{hint or _READY} Where it has what the statement makes already, or not what it removes, as behind a "

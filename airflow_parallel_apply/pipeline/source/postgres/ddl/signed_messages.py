@@ -72,20 +72,25 @@ class SignedMessage:
         """How many attributes of a type it may drop."""
         if not self.mentions("drop", type_name):
             return 0
-        return math.inf if self._builds else len(re.findall(r"\bdrop\b", self.ddl, re.IGNORECASE))
+        return math.inf if self._builds else self._count("drop")
 
-    def retypes(self, column: str, tables: Iterable[str]) -> bool:
-        """True if it is DDL that may change the type of a column of a table with one of these names."""
+    def retypes(self, column: str, tables: Iterable[str]) -> float:
+        """How many times it may change the type of a column of a table with one of these names."""
         words = "type" if self._builds else rf"{_name(column)}\s+(set\s+data\s+)?type"
-        return any(self.mentions(words, table) for table in tables)
+        if not any(self.mentions(words, table) for table in tables):
+            return 0
+        return math.inf if self._builds else self._count(words)
 
     @property
     def _builds(self) -> bool:
         return self._has(r"execute(?!\s+(function|procedure|on)\b)")
 
     def _has(self, words: str) -> bool:
+        return self._count(words) > 0
+
+    def _count(self, words: str) -> int:
         text = _ESCAPES.sub("", written(self.ddl)).translate(_QUOTES)
-        return re.search(rf"(?<!\w)({words})(?!\w)", text, re.IGNORECASE) is not None
+        return sum(1 for _ in re.finditer(rf"(?<!\w)({words})(?!\w)", text, re.IGNORECASE))
 
 
 def signed_messages(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[SignedMessage, ...]:

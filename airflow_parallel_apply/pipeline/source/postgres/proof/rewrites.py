@@ -4,13 +4,14 @@ It leaves two traces together: the rows have a new file, and the column's entry 
 is harmless (VACUUM FULL; SET NOT NULL), and so may both be: a table that an ALTER TABLE rewrote has no row left that an
 earlier transaction wrote, so one such row acquits. Else the slot is asked, whose messages tell what was done: an event
 trigger sends each rewrite, and whether its statement had no USING; and what a DDL message says of the column, the
-target does too. What none of that tells may be anything. Generated columns are compared by their expressions, at the
-target.
+target does too, as many times as messages say it. What none of that tells may be anything. Generated columns are
+compared by their expressions, at the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -40,6 +41,10 @@ WHERE c.oid = %(oid)s::bigint::oid
 
 Pair = tuple[RegisteredTable, RegisteredTable]
 """A table as it is registered, and as it is now."""
+Told = Counter[tuple[frozenset[int], str, str]]
+"""How many alterations messages have to tell, by transaction and by the names of table and column: tables of several
+schemas may have the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,12 @@ def altered_values(
         if before.touched(now) and not all(has_older_row(connection, part, horizon=horizon) for part in files):
             doubted.append(pair)
     messages = signed_messages(connection, slot, publication) if doubted else ()
+    told = Told()
     for pair in doubted:
         before, now = (Look.at(table) for table in pair)
         now = replace(now, names=_columns(connection, pair[1].oid))
-        if not _is_told(pair[0].oid, before, now, messages, {pair[0].table, *_tables(connection, pair[1].oid)}):
+        tables = (pair[0].table, *_tables(connection, pair[1].oid))
+        if not _is_told(pair[0].oid, before, now, messages, tables, told):
             yield pair, tuple(name for number, name in now.names.items() if number in before.touched(now))
 
 
@@ -129,9 +136,11 @@ def has_older_row(
     return found or False
 
 
-def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage], tables: Collection[str]) -> bool:
+def _is_told(
+    oid: int, before: Look, now: Look, messages: Sequence[SignedMessage], tables: Sequence[str], told: Told
+) -> bool:
     """True if each step from one look to the other changed only what the target is told, or nothing at all. `tables`:
-    the names by which statements may call the table.
+    the names by which statements may call the table, its own first. `told`: what messages tell of that already.
     """
     plain: dict[int, list[tuple[int, bool]]] = {}
     last = before
@@ -146,11 +155,11 @@ def _is_told(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage
                 names={number: column.name for number, column in columns.items()},
                 writers=message.writers,
             )
-            if not _is_harmless(last, sent, plain, messages, tables):
+            if not _is_harmless(last, sent, plain, messages, tables, told):
                 return False
             last = sent
             plain.clear()
-    return _is_harmless(last, now, {}, messages, tables)
+    return _is_harmless(last, now, {}, messages, tables, told)
 
 
 def _is_harmless(
@@ -158,7 +167,8 @@ def _is_harmless(
     now: Look,
     plain: Mapping[int, Sequence[tuple[int, bool]]],
     messages: Sequence[SignedMessage],
-    tables: Collection[str],
+    tables: Sequence[str],
+    told: Told,
 ) -> bool:
     altered, rewritten = before.altered(now), before.rewritten(now)
     # What one transaction does to a column may have one version.
@@ -171,13 +181,13 @@ def _is_harmless(
     if not doubted or not doubted <= now.names.keys():
         # Without a name it is gone by now.
         return False
-    return all(
-        any(
-            message.writers & (now.writers or {now.versions[number]}) and message.retypes(now.names[number], tables)
-            for message in messages
-        )
-        for number in doubted
-    )
+    for number in doubted:
+        name, writers = now.names[number], now.writers or frozenset({now.versions[number]})
+        told[writers, tables[0], name] += 1
+        count = sum(message.retypes(name, tables) for message in messages if message.writers & writers)
+        if count < told[writers, tables[0], name]:
+            return False
+    return True
 
 
 def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, str]:

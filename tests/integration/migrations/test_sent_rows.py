@@ -1,0 +1,50 @@
+"""DDL messages that write rows of followed tables are refused: the rows come by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
+from tests.support.migrated_table import PLAIN, assert_equal, begin
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    install(rig.source_dsn)
+    begin(rig, *PLAIN)
+    return rig.having(ddl=DdlPolicy.APPLY)
+
+
+def test_it_is_refused_unless_it_finds_nothing_to_write(rig: Rig) -> None:
+    migration = (
+        "ALTER TABLE t ADD x integer",
+        "ALTER TABLE t ALTER b TYPE numeric USING b * 2",
+        "UPDATE t SET x = id WHERE x IS NULL",
+        "CREATE TABLE audit AS SELECT * FROM t",
+        "DROP TABLE audit",
+    )
+    rig.transaction(*(one for statement in migration for one in (statement, ddl(statement))))
+    rig.run()
+    assert_equal(rig)
+    counted = "ALTER TABLE t ADD y integer", "UPDATE t SET b = b + 1"
+    rig.transaction(*(one for statement in counted for one in (statement, ddl(statement))))
+    with pytest.raises(FatalError, match=r"writes rows of public\.t, which come by themselves: UPDATE") as refused:
+        rig.run()
+    execute(rig.target_dsn, counted[0])
+    skip_as_the_hint_says(rig, refused.value)
+    assert_equal(rig)
+
+
+def test_one_about_a_column_that_no_row_has_told_of_says_what_to_do(rig: Rig) -> None:
+    index = "CREATE INDEX ON public.t (c)"
+    rig.write("ALTER TABLE t RENAME b TO c", f"BEGIN; {index}; {ddl(index)}; COMMIT")
+    with pytest.raises(FatalError, match=r"Add the column (?s:.*)or, if the source gave another one that name, rename"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE t RENAME b TO c")
+    rig.run()
+    rig.write("UPDATE t SET c = 7 WHERE id = 1")
+    rig.run()
+    assert_equal(rig)
