@@ -10,7 +10,7 @@ import pytest
 
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
-from airflow_parallel_apply.pipeline.errors import SourceError
+from airflow_parallel_apply.pipeline.errors import SourceError, Unavailable
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.source.conftest import Scene, never
 from tests.support.clusters import CopiedServer
@@ -120,6 +120,29 @@ def test_a_source_that_crashed_goes_on(server: PostgresServer, captured: Scene, 
     with_rows = [(row["key"], row["operation"]) for row in captured.rows()]
     kept = captured.value("SELECT count(*) FROM t")
     assert len(with_rows) == len(set(with_rows)) == kept
+    close(captured)
+
+
+@gated
+def test_a_capture_that_goes_on_at_a_server_that_was_behind_looks_at_it_anew(
+    server: PostgresServer, captured: Scene, tmp_path: Path
+) -> None:
+    """The transactions of others that the look had seen are lost, and their ids are an alteration's now."""
+    insert(captured, 10, 9)
+    close(captured)
+    kept = keep(server, tmp_path)
+    captured.execute(*["INSERT INTO far.t VALUES ('lost')"] * 5)
+    source = captured.source()
+    until = source.offset()
+    assert not any(step.done for step in source.capture(until, max_changes=1, cancelled=never))
+    bring_back(server, kept)
+    captured.execute("ALTER TABLE t ALTER v TYPE text COLLATE \"POSIX\" USING v || '!'")
+    while captured.source().offset() < until:
+        captured.execute("INSERT INTO far.t VALUES ('instead')")
+    with pytest.raises(Unavailable):
+        list(source.capture(until, max_changes=1, cancelled=never))
+    with pytest.raises(SourceError, match=r"public\.t was rewritten"):
+        list(source.capture(until, max_changes=1, cancelled=never))
     close(captured)
 
 

@@ -130,11 +130,11 @@ class PostgresSource:
             )
 
     def release(self, log: LogPlace) -> None:
-        with self._session.errors("capture"):
+        with self._capturing():
             self._slot.advance(log)
 
     def reach(self, log: LogPlace, until: Offset) -> Offset:
-        with self._session.errors("capture"):
+        with self._capturing():
             return self._reach(log, self._slot.checked(lambda: log), until)
 
     def _reach(self, log: LogPlace, slot: SlotState, until: Offset) -> Offset:
@@ -148,7 +148,7 @@ class PostgresSource:
         return max(until, log.captured_offset)
 
     def look(self, log: LogState, through: Offset) -> Look:
-        with self._session.errors("capture"):
+        with self._capturing():
             # Read before the catalog is looked at, which then shows all that committed below, if it is confirmed.
             visibility = Visibility.now(self._session.catalog())
             flushed = self._slot.flushed_lsn() if visibility.is_confirmed else 0
@@ -188,7 +188,7 @@ class PostgresSource:
         max_changes: int,
         step_changes: int,
     ) -> Generator[Part | Reached, None, None]:
-        with self._session.errors("capture"):
+        with self._capturing():
             read = SlotRead(
                 self._session,
                 self._slot,
@@ -201,16 +201,22 @@ class PostgresSource:
                 message_bytes=self._message_bytes,
                 batch_bytes=self._batch_bytes,
             )
-            try:
-                for given in read.parts(through, max_changes=max_changes, step_changes=step_changes):
-                    self._message_bytes = read.message_bytes
-                    yield given
-            except Unavailable:
-                self._visibility = None
-                raise
+            for given in read.parts(through, max_changes=max_changes, step_changes=step_changes):
+                self._message_bytes = read.message_bytes
+                yield given
 
     def close(self) -> None:
         self._session.close()
+
+    @contextmanager
+    def _capturing(self) -> Iterator[None]:
+        """The server that answers behind an error may be another one, or show what it did not: it is looked at anew."""
+        try:
+            with self._session.errors("capture"):
+                yield
+        except Unavailable:
+            self._visibility = None
+            raise
 
     def _preparation(self) -> Preparation:
         return Preparation(self._session, self._slot, self._publication, self._config)
