@@ -1,4 +1,4 @@
-"""Rows in source order, for an exact replay of what a merge could not do: one channel's, or colocated tables' ones."""
+"""Rows of channels in source order, for an exact replay of what a merge could not do."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 
 
-def channel_rows(log: LogReader, unit: Unit) -> Iterator[pa.RecordBatch]:
-    """`ROWS` by (seqno, fragno). A key-changing update whose other half lies in another channel is, here, a deletion of
-    the old key or an insertion of the new one. Memory: as the log's reader in order.
+def channel_rows(log: LogReader, unit: Unit, relation_ids: Collection[int] | None = None) -> Iterator[pa.RecordBatch]:
+    """`ROWS` by (seqno, fragno), of some tables or of all: those of the unit's channel, or of all channels, each behind
+    its own position. A key-changing update whose other half is not among them is, here, a deletion of the old key or an
+    insertion of the new one. Memory: as the log's reader in order.
     """
     partitioner = open_partitioner(unit.routing or Routing(channels=unit.channels))
     relations = {relation.relation_id: relation for relation in log.state().relations}
+    after = np.array([unit.after(channel) for channel in range(unit.channels)])
+    wanted = None if relation_ids is None else pa.array(sorted(relation_ids), pa.int32())
     held: list[pa.RecordBatch] = []
     for batch in log.rows(unit.after_seqno, unit.last_seqno, in_order=True):
-        mine = batch.filter(pa.array(partitioner.place(batch, relations).channels == unit.channel))
-        rows = pa.Table.from_batches([*held, mine], schema=ROWS).combine_chunks()
+        found = batch if wanted is None else batch.filter(pc.is_in(batch.column("relation_id"), wanted))
+        channel = partitioner.place(found, relations).channels
+        ours = found.column("seqno").to_numpy() > after[channel]
+        if unit.channel is not None:
+            ours &= channel == unit.channel
+        rows = pa.Table.from_batches([*held, found.filter(pa.array(ours))], schema=ROWS).combine_chunks()
         if not rows.num_rows:
             continue
         # The other half of a last KEY_LEFT comes with the next batch, if at all.
@@ -33,20 +40,6 @@ def channel_rows(log: LogReader, unit: Unit) -> Iterator[pa.RecordBatch]:
         held = rows.slice(whole).to_batches()
         yield from _halves_alone(rows.slice(0, whole))
     yield from _halves_alone(pa.Table.from_batches(held, schema=ROWS))
-
-
-def colocated_rows(log: LogReader, unit: Unit, relation_ids: Collection[int]) -> Iterator[pa.RecordBatch]:
-    """The `ROWS` of a merge point, by (seqno, fragno), of tables that each lie in one channel, behind its position."""
-    partitioner = open_partitioner(unit.routing or Routing(channels=unit.channels))
-    relations = {relation.relation_id: relation for relation in log.state().relations}
-    after = np.array([unit.after(channel) for channel in range(unit.channels)])
-    wanted = pa.array(sorted(relation_ids), pa.int32())
-    for batch in log.rows(unit.after_seqno, unit.last_seqno, in_order=True):
-        colocated = batch.filter(pc.is_in(batch.column("relation_id"), wanted))
-        channel = partitioner.place(colocated, relations).channels
-        rows = colocated.filter(pa.array(colocated.column("seqno").to_numpy() > after[channel]))
-        if rows.num_rows:
-            yield rows
 
 
 def _halves_alone(rows: pa.Table) -> Iterator[pa.RecordBatch]:

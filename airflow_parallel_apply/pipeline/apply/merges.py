@@ -2,7 +2,8 @@
 
 As a set, with every value freed before any is taken; what that cannot do (triggers that fire in between, foreign keys
 that are checked) is replayed change by change, which is right once all channels are equal: so the second try merges up
-to where the furthest channel is and replays the rest, in one transaction again.
+to where the furthest channel is and replays the rest, in one transaction again. Where rows may not be put back, no set
+hands values on: the last try replays all that each channel lacks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.apply.channel_rows import colocated_rows
+from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Merging, StagedUnit, Unit
@@ -35,41 +36,54 @@ class Merges:
 
     def bring(self, positions: Sequence[Position], last_seqno: int, token: str) -> None:
         """Apply what each channel lacks up to `last_seqno`, and move all positions there, in one transaction."""
-        highest = max(position.seqno for position in positions)
         unit = self._unit(positions, last_seqno, token)
-        steps = [Merge(self._staged(unit))]
         try:
-            self._commit(unit, steps)
+            self._commit(unit, [Merge(self._staged(unit))])
         except TargetError as error:
-            if highest == last_seqno and not self._context.routing.colocation:
-                raise
-            _logger.warning("the merge was refused, replaying what may be: %s", error)
-            self._context.note_after(ReworkKind.REPLAY, error, seqno=last_seqno)
-            if not all_equal(positions):
-                self._context.note_after(ReworkKind.RESTAGING, error, seqno=last_seqno)
-            self._context.target.discard(token)
-            self._commit(unit, self._replaying(unit, positions, highest))
-            self._context.target.discard(token)
+            self._replay(unit, positions, error)
             self._context.report.replayed_units += 1
         self._context.report.merge_points += 1
         self._context.report.rows += unit.row_count
+
+    def _replay(self, unit: Unit, positions: Sequence[Position], refused: TargetError) -> None:
+        for way in self._ways(unit, positions):
+            _logger.warning("the merge was refused, replaying what may be: %s", refused)
+            self._context.note_after(ReworkKind.REPLAY, refused, seqno=unit.last_seqno)
+            self._context.target.discard(unit.token)
+            try:
+                self._commit(unit, way(refused))
+            except TargetError as error:
+                refused = error
+            else:
+                self._context.target.discard(unit.token)
+                return
+        raise refused
+
+    def _ways(self, unit: Unit, positions: Sequence[Position]) -> Iterator[Callable[[TargetError], list[Step]]]:
+        """The steps of each try, best first."""
+        highest = max(position.seqno for position in positions)
+        if highest < unit.last_seqno or self._context.routing.colocation:
+            yield lambda refused: self._replaying(unit, positions, highest, refused)
+        if not all_equal(positions):
+            yield lambda _: [Replay(lambda: channel_rows(self._context.log, unit))]
 
     def _commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         with self._context.report.time("commit"):
             self._context.commit(unit, steps)
 
-    def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int) -> list[Step]:
+    def _replaying(self, unit: Unit, positions: Sequence[Position], highest: int, refused: TargetError) -> list[Step]:
         """Merge up to the furthest channel, then replay what is left of the unit. Colocated tables are replayed, not
         merged: each of them lies in one channel, whose own order is always right.
         """
         steps: list[Step] = []
         if not all_equal(positions):
+            self._context.note_after(ReworkKind.RESTAGING, refused, seqno=unit.last_seqno)
             first = self._unit(positions, highest, unit.token)
             staged = self._staged(first)
             loose = tuple(table for table in staged.tables if table.relation_id not in self._colocated)
             steps.append(Merge(replace(staged, tables=loose)))
             if self._colocated:
-                steps.append(Replay(lambda: colocated_rows(self._context.log, first, self._colocated)))
+                steps.append(Replay(lambda: channel_rows(self._context.log, first, self._colocated)))
         if highest < unit.last_seqno:
             steps.append(Replay(self._rows(highest, unit.last_seqno)))
         return steps
