@@ -19,7 +19,12 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    Conflict,
+    ConflictReason,
+    TargetError,
+)
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
     changed_others,
@@ -244,19 +249,29 @@ class SideWrites:
 
     def _error(self, oid: int) -> TargetError:
         other = self._others.get(oid)
-        if oid in self._acting and not self._seen:
-            acting = self._acting[oid]
-            names = ", ".join(sorted(acting))
-            commands = "; ".join(
-                f"ALTER TABLE {key.child_name} DROP CONSTRAINT {quoted(key.name)}" for key in acting.values()
-            )
-            return TargetError(
-                f"foreign keys of the target changed rows of {self._names[oid]} that "
-                f"{'the source did not change' if other is None else f'pipeline {other} brings'}: {names}",
-                table=self._names[oid],
-                hint=f"Run {commands} at the target, as the table's owner; then run again. What the source's own keys "
-                "do is sent.",
-            )
+        if oid not in self._acting:
+            return self._of_triggers(oid, other)
+        error = self._of_triggers(oid, other) if self._seen else self._of_keys(oid, other)
+        if other is not None:
+            return error
+        # Another channel may bring what the keys did: they may be younger than the routing.
+        return Conflict(error.message, reason=ConflictReason.FOREIGN_KEY, table=error.table, hint=error.hint)
+
+    def _of_keys(self, oid: int, other: str | None) -> TargetError:
+        acting = self._acting[oid]
+        names = ", ".join(sorted(acting))
+        commands = "; ".join(
+            f"ALTER TABLE {key.child_name} DROP CONSTRAINT {quoted(key.name)}" for key in acting.values()
+        )
+        return TargetError(
+            f"foreign keys of the target changed rows of {self._names[oid]} that "
+            f"{'the source did not change' if other is None else f'pipeline {other} brings'}: {names}",
+            table=self._names[oid],
+            hint=f"Run {commands} at the target, as the table's owner; then run again. What the source's own keys "
+            "do is sent.",
+        )
+
+    def _of_triggers(self, oid: int, other: str | None) -> TargetError:
         return changed_others(
             self._connection,
             list(self._seen.values()),

@@ -1,0 +1,94 @@
+"""Channels in each other's way where the role may not act as a replica: triggers and foreign keys act on what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
+from airflow_parallel_apply.pipeline.partition.key import buckets
+from tests.support.plain_rig import PlainRig, plain_rig
+from tests.support.rig import execute
+
+CHANNELS = 4
+
+
+@pytest.fixture
+def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
+    with plain_rig(source_dsn, target_dsn, tmp_path) as found:
+        yield found
+
+
+def keys_of(channel: int) -> list[int]:
+    """Keys of `t` that lie in a channel."""
+    found = buckets("public.t", pa.array([str(key) for key in range(1, 61)]))
+    return [key for key, bucket in enumerate(found, 1) if int(bucket) * CHANNELS // BUCKET_COUNT == channel]
+
+
+def audit(rig: PlainRig, table: str) -> None:
+    """Let a trigger of the target write down what happens to a table."""
+    execute(
+        psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres"),
+        "CREATE SCHEMA audit",
+        "CREATE TABLE audit.seen (what text)",
+        "GRANT USAGE ON SCHEMA audit TO PUBLIC",
+        "GRANT INSERT ON audit.seen TO PUBLIC",
+        "CREATE FUNCTION audit.see() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN INSERT INTO audit.seen VALUES (TG_OP); RETURN NULL; END$$",
+        f"CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION audit.see()",
+    )
+
+
+def require_equal(rig: PlainRig, query: str) -> None:
+    assert rig.rows(query) == rig.rows(query, side="source")
+
+
+@pytest.mark.parametrize("is_swapped", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_values_that_are_handed_on_behind_the_channels_that_have_committed_all(rig: PlainRig, is_swapped: bool) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE, v text)")
+    audit(rig, "t")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 60) i")
+    rig.run()
+    one, two = keys_of(3)[:2]
+    rig.transaction(
+        f"UPDATE t SET u = -1 WHERE id = {two}",
+        f"UPDATE t SET u = {two} WHERE id = {one}",
+        *([f"UPDATE t SET u = {one} WHERE id = {two}"] if is_swapped else []),
+        f"UPDATE t SET v = 'ahead' WHERE id = {keys_of(0)[0]}",
+    )
+    rig.run(lanes=1)
+    require_equal(rig, "SELECT id, u, v FROM t ORDER BY id")
+
+
+@pytest.mark.parametrize(
+    "audited", [None, *(pytest.param(table, marks=pytest.mark.long) for table in ("parent", "child"))]
+)
+def test_a_foreign_key_begins_to_act_between_channels(rig: PlainRig, audited: str | None) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY)", "CREATE TABLE child (id integer PRIMARY KEY, parent integer)"
+    )
+    if audited:
+        audit(rig, audited)
+    role = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["user"]
+    execute(
+        psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres"),
+        *(f"ALTER TABLE {table} OWNER TO {role}" for table in ("parent", "child")),
+    )
+    rig.prepare()
+    rig.write(
+        "INSERT INTO parent SELECT generate_series(1, 40)",
+        "INSERT INTO child SELECT n, n FROM generate_series(1, 40) n",
+    )
+    rig.run()
+    key = "ALTER TABLE public.child ADD FOREIGN KEY (parent) REFERENCES public.parent ON DELETE CASCADE"
+    rig.transaction(rig.ddl(key), key)
+    rig.write("DELETE FROM parent WHERE id < 10")
+    rig.run()
+    require_equal(rig, "SELECT id, parent FROM child ORDER BY id")
