@@ -225,7 +225,7 @@ def check(
         "changes_behind_it": found.change_count,
         "log_bytes": found.log_bytes,
         "torn": [f"{torn.path.name} from byte {torn.size_bytes}" for torn in found.torn],
-        "damaged_snapshots": found.damaged_snapshots,
+        "damaged_snapshots": list(found.damaged_snapshots.values()),
     }
     if as_json:
         _print_json(report)

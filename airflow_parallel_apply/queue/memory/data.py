@@ -82,6 +82,8 @@ class DataDirectory:
         try:
             self.recovered = recover(path)
             settle(path, self.recovered, disk)
+            for damage in self.recovered.damaged_snapshots.values():
+                _logger.warning("removed a damaged snapshot, whose changes the log has: %s", damage)
             for unfinished in path.glob(UNFINISHED_PATTERN):
                 unfinished.unlink()
             self.log = Log(

@@ -9,6 +9,7 @@ A segment is durable before the header of the next one is written, so a power lo
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from airflow_parallel_apply.queue.model import QueueFull, QueueUnavailable, Task
 
 SEGMENT_PATTERN: Final = "log-*.wal"
 FIRST_SEGMENT: Final = 1
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def segment_path(directory: Path, number: int) -> Path:
@@ -146,7 +149,7 @@ class Log:
                 _write_all(self.disk.write, tail.descriptor, frame, tail.size_bytes)
             except OSError as error:
                 self._cut_back(tail)
-                raise _full(error, self._directory) from error
+                raise _refused(error, self._directory) from error
             self._tail = tail._replace(
                 position=tail.position + 1,
                 size_bytes=tail.size_bytes + len(frame),
@@ -221,7 +224,7 @@ class Log:
         try:
             descriptor = self._create(old.segment + 1, old.position)
         except OSError as error:
-            raise _full(error, self._directory) from error
+            raise _refused(error, self._directory) from error
         with self._syncing:
             os.close(old.descriptor)
             self._synced_bytes = HEADER_BYTES
@@ -268,5 +271,9 @@ def _write_all(write: Callable[[int, bytes, int], int], descriptor: int, content
         written += write(descriptor, content[written:] if written else content, offset + written)
 
 
-def _full(error: OSError, directory: Path) -> QueueFull:
-    return QueueFull(f"the queue's log in {directory} has no room: {error}; nothing was done. Hint: Make room there.")
+def _refused(error: OSError, directory: Path) -> QueueFull:
+    if error.errno in _NO_ROOM:
+        return QueueFull(
+            f"the queue's log in {directory} has no room: {error}; nothing was done. Hint: Make room there."
+        )
+    return QueueFull(f"the queue's log in {directory} cannot be written: {error}; nothing was done")

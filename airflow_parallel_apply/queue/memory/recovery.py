@@ -52,7 +52,8 @@ class Recovered:
     segments: list[Path] = field(default_factory=list)
     """Those that were read and are kept."""
     torn: list[Torn] = field(default_factory=list)
-    damaged_snapshots: list[str] = field(default_factory=list)
+    damaged_snapshots: dict[Path, str] = field(default_factory=dict)
+    """Each with the reason why it cannot be read."""
 
 
 def recover(directory: Path) -> Recovered:
@@ -78,7 +79,9 @@ def recover(directory: Path) -> Recovered:
 
 
 def settle(directory: Path, recovered: Recovered, disk: Disk) -> None:
-    """Cut off what is torn and sync what was read, so that the log can go on behind it. Errors: `OSError`."""
+    """Cut off what is torn and sync what was read, so that the log can go on behind it; remove damaged snapshots, which
+    would pass for some to fall back on. Errors: `OSError`.
+    """
     for torn in recovered.torn:
         if torn.size_bytes == 0:
             torn.path.unlink()
@@ -86,6 +89,8 @@ def settle(directory: Path, recovered: Recovered, disk: Disk) -> None:
             os.truncate(torn.path, torn.size_bytes)
     for path in (*recovered.segments, *filter(None, [recovered.snapshot])):
         disk.sync_file(path)
+    for path in recovered.damaged_snapshots:
+        path.unlink()
     for path in directory.glob(SNAPSHOT_PATTERN):
         # Older releases let everybody read them.
         path.chmod(0o600)
@@ -98,7 +103,7 @@ def _load_snapshot(newest_first: Sequence[Path], recovered: Recovered) -> int:
         try:
             recovered.tasks = read_snapshot(path)
         except (QueueCorrupt, ValueError) as error:
-            recovered.damaged_snapshots.append(str(error))
+            recovered.damaged_snapshots[path] = str(error)
             continue
         recovered.snapshot, recovered.snapshot_bytes = path, path.stat().st_size
         return number_of(path)
@@ -180,4 +185,4 @@ def _replay_segment(file: FrameFile, recovered: Recovered, *, is_last: bool) -> 
 
 
 def _because(recovered: Recovered) -> str:
-    return f" (wanted since {'; '.join(recovered.damaged_snapshots)})" if recovered.damaged_snapshots else ""
+    return f" (wanted since {'; '.join(recovered.damaged_snapshots.values())})" if recovered.damaged_snapshots else ""

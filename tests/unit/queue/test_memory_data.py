@@ -197,11 +197,26 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(directory: Path) -
     flip(newest, newest.stat().st_size // 2)
     looked = check_data(directory)
     assert looked.snapshot == older
-    assert [newest.name in line for line in looked.damaged_snapshots] == [True]
-    assert values_in(directory) == list(range(30))
+    assert [newest.name in line for line in looked.damaged_snapshots.values()] == [True]
     os.truncate(older, older.stat().st_size - 1)
     with pytest.raises(QueueCorrupt, match="segment 1 of the queue's log is missing"):
         check_data(directory)
+    assert snapshots(directory) == [older, newest]
+
+
+def test_a_damaged_snapshot_is_not_kept_in_place_of_a_good_one(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(directory, 30, snapshots_at=(3, 11, 22))
+    older, damaged = snapshots(directory)
+    flip(damaged, damaged.stat().st_size // 2)
+    data = DataDirectory(directory, limits=BY_HAND)
+    assert damaged.name in caplog.text
+    newest = data.snapshot()
+    data.close()
+    assert snapshots(directory) == [older, newest]
+    flip(newest, newest.stat().st_size // 2)
+    assert values_in(directory) == list(range(30))
 
 
 def test_what_a_snapshot_makes_superfluous_is_removed(directory: Path) -> None:

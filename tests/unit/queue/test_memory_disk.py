@@ -35,11 +35,14 @@ class FaultyDisk:
 
     def __init__(self) -> None:
         self.room: int | None = None
+        self.write_error: OSError | None = None
         self.sync_error: OSError | None = None
         self.sync_count = 0
         self.pause: threading.Event | None = None
 
     def write(self, descriptor: int, content: bytes, offset: int) -> int:
+        if self.write_error is not None:
+            raise self.write_error
         if self.room is None:
             return os.pwrite(descriptor, content, offset)
         if self.room == 0:
@@ -95,6 +98,15 @@ def test_on_a_full_disk_a_modify_does_nothing_reads_go_on_and_room_mends_it(
     copy = directory.with_name("copy")
     shutil.copytree(directory, copy)
     assert values_in(copy) == [0, 1, 2, 21, 61]
+
+
+def test_a_disk_that_cannot_be_written_is_not_told_to_be_full(faulty: tuple[MemoryQueue, FaultyDisk]) -> None:
+    queue, disk = faulty
+    disk.write_error = OSError(errno.EIO, "Input/output error")
+    with pytest.raises(QueueFull, match=r"cannot be written: .*Input/output error; nothing was done$"):
+        put(queue, 0)
+    disk.write_error = None
+    put(queue, 0)
 
 
 def test_a_disk_that_is_full_when_the_log_turns_over_loses_nothing(
