@@ -34,6 +34,7 @@ from airflow_parallel_apply.queue.model import (
     TaskRef,
 )
 from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.renewals import renewed
 
 ERROR_SUFFIX: Final = "/err"
 
@@ -258,18 +259,13 @@ class _Renewal:
             asked_at = self._clock()
             try:
                 with self._told_in_time():
-                    self._latest = self._queue.renew(self._latest, claimant=self._claimant, lease=self._lease)
+                    self._latest = renewed(self._queue, self._latest, claimant=self._claimant, lease=self._lease)
             except QueueUnavailable:
                 left = self._until - self._clock()
                 if left <= 0:
                     self.held.lose()
                     return
                 pause = min(_UNAVAILABLE_PAUSE_SECONDS, left)
-            except DependencyError:
-                if not self._is_still_ours():
-                    self.held.lose()
-                    return
-                pause = 0.0
             except QueueError:
                 self.held.lose()
                 return
@@ -287,18 +283,6 @@ class _Renewal:
             yield
         finally:
             watch.cancel()
-
-    def _is_still_ours(self) -> bool:
-        """A renewal whose answer was lost raised the version; nobody has claimed the task since, if claims says so."""
-        try:
-            found = self._queue.tasks(self._latest.queue, ids=[self._latest.task_id])
-        except QueueError:
-            return False
-        ours = [task for task in found if (task.claimant, task.claims) == (self._claimant, self._latest.claims)]
-        if not ours or ours[0].version == self._latest.version:
-            return False
-        self._latest = ours[0]
-        return True
 
 
 def _text(error: Exception) -> str:

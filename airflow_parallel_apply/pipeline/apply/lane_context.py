@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Step
 from airflow_parallel_apply.queue.model import Task
 from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.renewals import renewed
 
 _logger = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class LaneContext:
                 self.ledger.count_rework(rework, seqno=seqno)
 
     def _renewed(self, task: Task) -> Task:
-        return self.queue.renew(task, claimant=self.claimant, lease=self.config.lease)
+        return renewed(self.queue, task, claimant=self.claimant, lease=self.config.lease)
 
     def _count_retry(self, error: BaseException) -> None:
         self.report.retries += 1

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.apply.periodic import every
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.queue.model import DependencyError, QueueError, Task
 from airflow_parallel_apply.queue.protocol import Queue
+from airflow_parallel_apply.queue.renewals import renewed
 
 _logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class LeaseRenewer:
         with self._lock:
             for role, task in list(self._held.items()):
                 try:
-                    self._held[role] = self._queue.renew(task, claimant=self._claimant, lease=self._lease)
+                    self._held[role] = renewed(self._queue, task, claimant=self._claimant, lease=self._lease)
                 except DependencyError:
                     del self._held[role]
                     self._on_lost(role)
