@@ -239,7 +239,7 @@ def test_lanes_bring_all_channels_to_the_end_together(
 def test_more_staged_tables_than_a_queue_may_keep_are_staged_again(
     fed: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "_MOST_TABLES", 2)
+    monkeypatch.setattr(group, "_MOST_BYTES", 300)
     reports = fed.lanes(2)
     assert rows(target_dsn) == {key: str(key) for key in range(200)}
     assert sum(report.restaged_groups for report in reports) == 10

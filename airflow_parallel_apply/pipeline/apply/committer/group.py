@@ -7,6 +7,7 @@ So a lane that was killed, or stood still past its lease, leaves staging that th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -19,8 +20,8 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, StagedTable, StagedUnit, Unit
 from airflow_parallel_apply.queue.model import Task
 
-_MOST_TABLES: Final = 5_000
-"""Staged tables that the commit of a group may name: a queue's value has at most 1 MB."""
+_MOST_BYTES: Final = 900_000
+"""Bytes of JSON that name what a group's parts staged: a queue's value has at most 1 MB."""
 
 
 class GroupCommitter:
@@ -54,8 +55,7 @@ class GroupCommitter:
 
     def complete(self, done: Batch, staged: StagedUnit | None, following: Batch | None) -> Batch | None:
         del done, following
-        # What is not named there is staged again by the commit.
-        part = part_to_json(staged) if staged is not None and self._may_be_named(staged) else None
+        part = None if staged is None else named_part(staged)
 
         def arrive(held: Task) -> None:
             self._context.coordinator.groups.arrive(held, part)
@@ -64,13 +64,16 @@ class GroupCommitter:
         self._context.report.units += 1
         return None
 
-    def _may_be_named(self, staged: StagedUnit) -> bool:
-        parts = 1 if staged.unit.channel is None else staged.unit.channels
-        return len(staged.tables) <= _MOST_TABLES // parts
-
     def meet(self, batch: Batch, error: FatalError) -> bool:
         del batch, error
         return False
+
+
+def named_part(staged: StagedUnit) -> dict[str, Any] | None:
+    """The part's value, None where it would be too large. What is not named there is staged again by the commit."""
+    part = part_to_json(staged)
+    parts = 1 if staged.unit.channel is None else staged.unit.channels
+    return part if len(json.dumps(part)) <= _MOST_BYTES // parts else None
 
 
 def part_to_json(staged: StagedUnit) -> dict[str, Any]:
