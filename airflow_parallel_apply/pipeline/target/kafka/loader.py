@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,9 @@ from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.messages import Messages
 from airflow_parallel_apply.pipeline.target.kafka.staging import Staging
 from airflow_parallel_apply.pipeline.target.loading import Loaded, LoadTask
+
+_MAX_MADE_BYTES: Final = 64 * 2**20
+"""Messages that a task holds until it writes them to files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +36,27 @@ class KafkaLoader:
 
     def load(self, batches: Iterable[pa.RecordBatch], attempt: str, *, task: LoadTask | None = None) -> Loaded:  # noqa: ARG002  # attempts need not know of each other
         messages = Messages(self.address, self._relation)
+        staging = Staging(self.address, self.pipeline)
         made: dict[int, list[pa.RecordBatch]] = {}
-        row_count = 0
+        tables: list[StagedTable] = []
+        row_count = made_bytes = 0
+
+        def write() -> None:
+            for relation_id, parts in sorted(made.items()):
+                name = f"{attempt} {len(tables)}"
+                tables.append(_staged(relation_id, staging.write(self.folder, name, relation_id, parts), parts))
+            made.clear()
+
         for batch in batches:
             row_count += batch.num_rows
             for relation, part in messages.by_relation(batch, self.commit_times):
                 made.setdefault(relation.relation_id, []).append(part)
-        staging = Staging(self.address, self.pipeline)
-        tables = tuple(
-            _staged(relation_id, staging.write(self.folder, attempt, relation_id, parts), parts)
-            for relation_id, parts in sorted(made.items())
-        )
-        return Loaded(tables=tables, row_count=row_count)
+                made_bytes += part.nbytes
+            if made_bytes > _MAX_MADE_BYTES:
+                write()
+                made_bytes = 0
+        write()
+        return Loaded(tables=tuple(tables), row_count=row_count)
 
     def _relation(self, relation_id: int) -> Relation:
         found = next((one for one in self.relations if one.relation_id == relation_id), None)

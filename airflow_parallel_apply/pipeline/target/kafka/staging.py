@@ -57,9 +57,9 @@ class Staging:
         self._place = FilePlace(address.staging)
         self._pipeline = pipeline
 
-    def write(self, folder: str, attempt: str, relation_id: int, batches: Sequence[pa.RecordBatch]) -> str:
-        """Write one attempt's messages of one relation; the file's path."""
-        path = f"{folder}/{_name(attempt)}-{relation_id}.arrow"
+    def write(self, folder: str, name: str, relation_id: int, batches: Sequence[pa.RecordBatch]) -> str:
+        """Write messages of one relation to a file; its path. `name`: another for each file."""
+        path = f"{folder}/{_name(name)}-{relation_id}.arrow"
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, STAGED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
             for batch in batches:
