@@ -58,6 +58,30 @@ def test_a_definition_that_nobody_can_follow_any_more_is_passed_over(rig: Rig) -
     require_green_and_equal(rig)
 
 
+def test_the_name_of_a_table_that_is_gone_passes_over_nothing_of_one_that_had_it_before(rig: Rig) -> None:
+    rig.run()
+    execute(rig.target_dsn, "DELETE FROM t WHERE id = 7")
+    rig.write("UPDATE t SET v = 'new'", "ALTER TABLE t RENAME TO b", "INSERT INTO b VALUES (500, 'b')")
+    with pytest.raises(TargetError, match=r"not in the target"):
+        rig.run()
+    rig.write("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    with pytest.raises(TargetError, match=r"not in the target"):
+        rig.run()
+    rig.write("INSERT INTO t VALUES (1, 'another one')")
+    with pytest.raises(TargetError, match=r"not in the target") as refused:
+        rig.run()
+    rig.write("DROP TABLE t")
+    assert "--table public.t" in str(refused.value)
+    with pytest.raises(ConfigurationError, match="renames of these tables' names") as again_refused:
+        again(rig, "t")
+    execute(rig.target_dsn, "ALTER TABLE t RENAME TO b")
+    follow(rig, str(again_refused.value))
+    with pytest.raises(TargetError, match="the target has no such table") as missing:
+        rig.run()
+    follow(rig, str(missing.value))
+    require_green_and_equal(rig)
+
+
 @gated
 def test_a_table_that_is_named_by_mistake_is_refused(rig: Rig) -> None:
     rig.run()

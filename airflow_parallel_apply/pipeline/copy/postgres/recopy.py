@@ -49,6 +49,7 @@ from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedge
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
+from airflow_parallel_apply.pipeline.log.protocol import PassedOver
 from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
 from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 from airflow_parallel_apply.pipeline.model.finding import command_line, refuse
@@ -162,7 +163,7 @@ class Recopy:
             found = copy_findings(self._writing, connection, relations, create_tables=False)
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
         require_computed(self._config, self._writing, relations, positions)
-        self._require_no_renaming(relations)
+        self._require_no_renaming(relations, self._recopying.gone)
 
     def keep_runs_out(self) -> None:
         """Keep runs out until the session ends; end what is left of a former run."""
@@ -262,12 +263,14 @@ class Recopy:
             )
         return state
 
-    def _require_no_renaming(self, relations: Sequence[Relation]) -> None:
+    def _require_no_renaming(self, relations: Sequence[Relation], gone: Sequence[PassedOver]) -> None:
         """Require that no rename is on its way to the target: it would rename the copy instead of the table that had
-        the name.
+        the name, whose changes before it would be passed over.
         """
         applied_seqno = low_watermark(self._holding.target.positions())
-        had = renames_ahead(self._config.log_url, relations, applied_seqno=applied_seqno)
+        names = {relation.oid: (relation.schema, relation.table) for relation in relations}
+        names |= {one.oid: (one.schema, one.table) for one in gone}
+        had = renames_ahead(self._config.log_url, names, applied_seqno=applied_seqno)
         if had:
             raise self._wrong(
                 "the log has renames of these tables' names that the target has not followed yet",
@@ -314,6 +317,7 @@ class Recopy:
         """The log keeps the last copy of each name. So a table that had the name of another one that is copied, and is
         followed under a newer name, is copied, too.
         """
+        self._require_no_renaming(then.relations, then.gone)
         copied = {table.oid: table.name for table in then.tables}
         copied |= {one.oid: f"{one.schema}.{one.table}" for one in then.gone if one.oid is not None}
         found = [

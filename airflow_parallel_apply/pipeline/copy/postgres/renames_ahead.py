@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.model.change import Mark, Relation
+from airflow_parallel_apply.pipeline.model.change import Mark
 
 
-def renames_ahead(log_url: str, copied: Sequence[Relation], *, applied_seqno: int) -> list[str]:
-    """Present names of tables that had one of these names and are renamed behind what was applied."""
+def renames_ahead(log_url: str, names: Mapping[int | None, tuple[str, str]], *, applied_seqno: int) -> list[str]:
+    """Present names of tables that had one of these names and are renamed behind what was applied. `names`: by the oids
+    of those that have them now, or had them last.
+    """
     log = open_reader(log_url)
-    names = {relation.oid: (relation.schema, relation.table) for relation in copied}
     renaming = {
         relation.relation_id: relation.oid
         for relation in log.state().relations

@@ -141,6 +141,11 @@ class Recopying:
                 )
             return describe_now(self._session.catalog(), self._publication, tables)
 
+    @property
+    def gone(self) -> tuple[PassedOver, ...]:
+        """See `TablesThen`; known once the tables were looked for."""
+        return self._gone
+
     def followed(self) -> tuple[Name, ...]:
         """Everything that the pipeline follows once these tables are copied. Errors: the pipeline's."""
         with self._session.errors("recopy"):
