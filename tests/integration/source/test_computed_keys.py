@@ -14,3 +14,7 @@ def test_rows_that_differ_in_the_computed_column_of_their_key_alone_are_all_ther
     assert rig.comparison().equal
     found = check_pipeline(rig.config, rig.source, rig.target).findings
     assert ('ALTER TABLE "public"."t" REPLICA IDENTITY FULL',) in [finding.fix for finding in found]
+    # The message has the identity of before.
+    rig.write("INSERT INTO t VALUES (3, 1), (3, 2)", "ALTER TABLE t REPLICA IDENTITY NOTHING")
+    rig.run()
+    assert rig.comparison().equal

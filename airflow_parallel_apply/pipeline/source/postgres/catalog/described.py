@@ -136,13 +136,16 @@ def describe(
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
 
 
-def _is_partial(wire: WireRelation, numbers: Sequence[int | None], key: Sequence[int], shape: Shape) -> bool:
-    """True if the message lacks columns of the key that are computed: by a part of it rows are not told apart. `key`:
-    the columns of the key that the table has now.
+def _is_partial(
+    wire: WireRelation, numbers: Sequence[int | None], indexes: Sequence[Sequence[int]], shape: Shape
+) -> bool:
+    """True if the message lacks columns of its key that are computed: by a part of it rows are not told apart.
+    `indexes`: the columns of the unique indexes that the table has now, whichever was the key.
     """
     sent = {number for number, column in zip(numbers, wire.columns, strict=True) if column.key}
-    unsent = {*key}.difference(numbers)
-    return sent == {*key} - unsent and any(shape.columns[number].generated for number in unsent & shape.columns.keys())
+    unsent = {number for number, column in shape.columns.items() if column.generated}.difference(numbers)
+    keys = [{*index} for index in indexes]
+    return sent not in keys and any(sent == key - unsent for key in keys)
 
 
 def _as_told(shape: Shape, seen: Sighting) -> Shape:

@@ -1,5 +1,6 @@
 -- How the columns of a relation message are typed now, in their order; and by number the table's columns, gone ones too,
--- that are compared otherwise than by their text, and those of its key. A domain is compared as its base type.
+-- that are compared otherwise than by their text, and those of each unique index. A domain is compared as its base
+-- type.
 WITH RECURSIVE wire AS (
     SELECT w.type, w.modifier, w.number
     FROM unnest(%(types)s::oid[], %(modifiers)s::int[]) WITH ORDINALITY AS w (type, modifier, number)
@@ -20,13 +21,11 @@ SELECT
         JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation AND NOT c.collisdeterministic
         WHERE a.attrelid = %(oid)s AND a.attnum > 0
     ),
-    coalesce((
-        SELECT (i.indkey::int2[])[0:i.indnkeyatts - 1]::int[]
-        FROM pg_catalog.pg_class c
-        JOIN pg_catalog.pg_index i ON i.indrelid = c.oid
-            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
-        WHERE c.oid = %(oid)s
-    ), '{}')
+    (
+        SELECT coalesce(json_agg((i.indkey::int2[])[0:i.indnkeyatts - 1]), '[]')
+        FROM pg_catalog.pg_index i
+        WHERE i.indrelid = %(oid)s AND i.indisunique AND i.indimmediate
+    )
 FROM wire w
 JOIN base b USING (number)
 LEFT JOIN pg_catalog.pg_type t ON t.oid = b.type
