@@ -36,7 +36,7 @@ _SKIPS: Final = re.compile(
 )
 _SENT: Final = re.compile(
     r"what (?:its|the) transaction sent, so (?:do the same with the rest of that|run that at the target) before"
-    r"(?:, but to no table that was copied anew since, whose copy has it)?: (?P<texts>.*?)\.(?: |$)"
+    r"(?:, but (?:to|on) no table that was copied anew since, whose copy has it)?: (?P<texts>.*?)\.(?: |$)"
 )
 """DDL that a run with ddl=skip passes over besides."""
 _TIMES_REFUSED: Final = 3

@@ -25,7 +25,8 @@ def bound(error: PlanError, shown_end: str, others: Sequence[FatalError], sent: 
         return
     _tell(error, others)
     if sent:
-        error.hint += f" Such a run skips what the transaction sent, so run that at the target before: {shown(sent)}."
+        error.hint += " Such a run skips what the transaction sent, so run that at the target before, but on no table "
+        error.hint += f"that was copied anew since, whose copy has it: {shown(sent)}."
     if shown_end:
         error.hint = error.hint.replace(SKIPPING, f"{SKIPPING} and until={shown_end}")
 

@@ -296,9 +296,9 @@ def test_a_run_that_takes_a_definition_as_done_skips_what_its_transaction_sent_w
         "ALTER TABLE t ADD n uuid DEFAULT gen_random_uuid()",
     )
     rig.transaction(sent, rig.ddl(sent), unsent, "INSERT INTO t (id) VALUES (200)", "INSERT INTO s VALUES (2, 'w')")
-    with pytest.raises(FatalError, match=r"older rows hold.*so run that at the target before: ") as told:
+    with pytest.raises(FatalError, match=r"older rows hold.*so run that at the target before, but on no table") as told:
         rig.run()
-    assert f"before: {sent}. " in str(told.value)
+    assert f"whose copy has it: {sent}. " in str(told.value)
     execute(rig.target_dsn, "ALTER TABLE t ADD n uuid", sent)
     for number, value in rig.rows("SELECT id, n FROM t WHERE id < 200", side="source"):
         execute(rig.target_dsn, f"UPDATE t SET n = '{value}' WHERE id = {number}")
