@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
-from airflow_parallel_apply.pipeline.partition.key import buckets
+from tests.support.in_memory.history import bucket_of
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
 
@@ -26,8 +25,7 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
 
 def keys_of(channel: int) -> list[int]:
     """Keys of `t` that lie in a channel."""
-    found = buckets("public.t", pa.array([str(key) for key in range(1, 61)]))
-    return [key for key, bucket in enumerate(found, 1) if int(bucket) * CHANNELS // BUCKET_COUNT == channel]
+    return [key for key in range(1, 61) if bucket_of(key) * CHANNELS // BUCKET_COUNT == channel]
 
 
 def audit(rig: PlainRig, table: str) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import Consistency, Start
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
+from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.router.plan import plan
+from tests.support.in_memory.history import bucket_of
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.variants import GATED, gated
 
@@ -57,6 +59,21 @@ def test_unique_values_go_from_row_to_row_and_none_is_overwritten(maria: MariaDb
         "UPDATE t SET u = -1 WHERE u = 5", "UPDATE t SET u = 5 WHERE u = 6", "UPDATE t SET u = 6 WHERE u = -1"
     )
     rig.run()
+    maria.require_equal("SELECT id, u, v FROM t")
+
+
+@gated
+def test_a_swap_goes_on_where_rows_have_columns_of_the_target_and_others_are_done(
+    maria: MariaDbRig,
+) -> None:
+    maria.make(KEYED, ["CREATE TABLE t (id int PRIMARY KEY, u int UNIQUE, v longtext, own int DEFAULT 7)"])
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 60) i")
+    maria.rig.run()
+    last = [key for key in range(1, 61) if bucket_of(key) * 4 // BUCKET_COUNT == 3]
+    swap = (last[0], -1), (last[1], last[0]), (last[0], last[1])
+    maria.rig.transaction(*(f"UPDATE t SET u = {u} WHERE id = {key}" for key, u in swap), "UPDATE t SET v = 'a'")
+    maria.rig.run(lanes=1)
     maria.require_equal("SELECT id, u, v FROM t")
 
 
