@@ -55,6 +55,15 @@ PLAIN: Final[Mapping[str, str]] = {
 worth compiling: those over the catalog look dear to the planner, in each session anew.
 """
 
+_NOTICED: Final[Mapping[str, str]] = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+"""By these a server notices within a minute that a session's host went away without a word, and lets go of the locks
+that the session kept; by the system's own after two hours. Where a session needs no network they stay 0.
+"""
+
 Run = Callable[[str], Sequence[Sequence[Any]]]
 """Executes a statement without parameters in a transaction of its own; its rows."""
 
@@ -87,10 +96,10 @@ class SettingsLost(Exception):
 
 
 def settle(run: Run, *settings: Mapping[str, str]) -> None:
-    """Set them in this session; one that the server's version does not know is left out. Errors: `SettingsLost`; the
-    driver's own.
+    """Set them in this session, whose end the server notices soon from then on; one that the server's version does not
+    know is left out. Errors: `SettingsLost`; the driver's own.
     """
-    wanted = {name: value for each in settings for name, value in each.items()}
+    wanted = {name: value for each in (*settings, _NOTICED) for name, value in each.items()}
     set_them, read_them = _statements(tuple(wanted.items()))
     given, kept = _by_name(_within_limits(run, set_them)), _by_name(run(read_them))
     for name, value in given.items():

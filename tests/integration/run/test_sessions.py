@@ -90,6 +90,12 @@ def test_no_default_of_a_database_reaches_a_session(source_dsn: str) -> None:
         assert connection.execute(query).fetchall() == expected(idle_in_transaction_session_timeout="10s")
 
 
+def test_a_server_notices_soon_that_a_session_has_no_host_any_more(source_dsn: str) -> None:
+    with psycopg.connect(source_dsn, autocommit=True) as connection:
+        settle(lambda query: connection.execute(query).fetchall(), PLAIN)
+        assert connection.execute("SHOW tcp_keepalives_idle").fetchone() == ("30",)
+
+
 @pytest.mark.parametrize(
     ("limit", "slow", "is_told"),
     [
