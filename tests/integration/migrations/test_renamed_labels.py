@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_parallel_apply.pipeline.capture.adoption import vouch_for
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
@@ -65,6 +66,18 @@ def test_tables_that_are_copied_anew_have_it(rig: Rig) -> None:
     execute(rig.target_dsn, _RENAME)
     recopy_tables(rig.config, rig.source, rig.target, [("public", "t"), ("public", "u")], report=lambda progress: None)
     rig.write("UPDATE t SET m = 'blue' WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_rows_that_have_a_label_which_the_target_has_under_a_newer_name_are_copied_anew(rig: Rig) -> None:
+    rig.write("INSERT INTO t VALUES (4, 'sad')", _RENAME)
+    execute(rig.target_dsn, _RENAME)
+    vouch_for(rig.source, rig.config, [("public", "t"), ("public", "u")])
+    with pytest.raises(FatalError, match=r"do neither: .*recopy --pipeline p --table public\.t`"):
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
     rig.run()
     assert_equal(rig)
 

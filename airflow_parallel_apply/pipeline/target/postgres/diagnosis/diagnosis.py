@@ -108,14 +108,11 @@ _DOMAIN_NOT_NULL: Final = (
     "The target's domain demands a value that the source has none for. Run ALTER DOMAIN {domain} DROP NOT NULL; then "
     "run again."
 )
-RENAMED_AHEAD: Final = (
-    "If the target has that label under a newer name already, give it this one back until the rows that have it are "
-    "applied."
-)
+RENAMED_AHEAD: Final = "Where the target has that label under a newer name already, do neither: copy the table anew"
 NO_LABEL: Final = (
     "The target's enum lacks a label that the source's has: add it to {enum} there (ADD VALUE); or, if the "
     "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. "
-    f"{RENAMED_AHEAD} Then run again."
+    f"{RENAMED_AHEAD}. Then run again."
 )
 _ROW_SECURITY: Final = (
     "The target's table has row security. As a superuser let the role bypass it (ALTER ROLE ... BYPASSRLS), then run "

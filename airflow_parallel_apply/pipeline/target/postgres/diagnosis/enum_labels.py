@@ -10,6 +10,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import NO_LABEL, RENAMED_AHEAD
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -54,7 +55,7 @@ def say_label(error: ParallelApplyError, cause: psycopg.Error, relation: Relatio
     names = {column.type_name.removesuffix("[]") for column in relation.columns}
     enum = next((name for name in sorted(names) if f".{name}".endswith(f".{refused['enum']}")), None)
     if enum is not None:
-        error.hint = _adding(enum, refused["label"])
+        error.hint = _adding(enum, refused["label"], relation.name)
 
 
 def name_label(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None) -> None:
@@ -67,14 +68,15 @@ def name_label(connection: psycopg.Connection[Any], error: ParallelApplyError, c
     names = {"table": error.table, "column": error.column, "enum": refused["enum"]}
     found = connection.execute(_IN_COLUMNS, names).fetchone()
     if found is not None:
-        error.hint = _adding(quoted(*found), refused["label"])
+        error.hint = _adding(quoted(*found), refused["label"], error.table)
 
 
-def _adding(enum: str, label: str) -> str:
+def _adding(enum: str, label: str, table: str | None) -> str:
     """`enum`: as SQL."""
+    copying = "" if table is None else f" (`{command_line('recopy', [table])}`)"
     return (
         f"The target's enum lacks a label that the source's has. Run ALTER TYPE {enum} ADD VALUE "
         f"{sql.Literal(label).as_string()} at the target (with BEFORE or AFTER where the order matters); or, if the "
         "source gave an old label that name, rename that one (RENAME VALUE), which changes older rows too. "
-        f"{RENAMED_AHEAD} Then run again."
+        f"{RENAMED_AHEAD}{copying}. Then run again."
     )
