@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated
 
 _RENAME = "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"
@@ -67,6 +67,21 @@ def test_tables_that_are_copied_anew_have_it(rig: Rig) -> None:
     recopy_tables(rig.config, rig.source, rig.target, [("public", "t"), ("public", "u")], report=lambda progress: None)
     rig.write("UPDATE t SET m = 'blue' WHERE id = 2")
     rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_a_label_that_was_added_before_its_rename_was_sent_is_copied_as_the_hint_says(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    rig.transaction(_RENAME, "INSERT INTO t VALUES (4, 'blue')", ddl(_RENAME))
+    with pytest.raises(FatalError, match=r"ADD VALUE 'blue'"):
+        rig.run()
+    execute(rig.target_dsn, "ALTER TYPE mood ADD VALUE 'blue'")
+    with pytest.raises(FatalError, match=r"both labels.*`parallel-apply recopy --pipeline p --table") as told:
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t"), ("public", "u")], report=lambda progress: None)
+    skip_as_the_hint_says(rig, told.value)
     assert_equal(rig)
 
 

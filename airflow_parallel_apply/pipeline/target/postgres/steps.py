@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError, PlanError, TargetError
+from airflow_parallel_apply.pipeline.errors import OWN_PIPELINE, FatalError, ParallelApplyError, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
@@ -53,6 +53,8 @@ _NOT_IN_TRANSACTION: Final = (sqlstate.ACTIVE_TRANSACTION, sqlstate.TRANSACTION_
 """VACUUM, CREATE INDEX CONCURRENTLY and the like; COMMIT."""
 _NOT_IN_BLOCK: Final = "exec_stmt_dynexecute"
 """The server's function that refuses what a block does not do: COMMIT of another form, SELECT INTO."""
+_RENAMES_LABEL: Final = "RenameEnumLabel"
+"""The server's function that gives a label of an enum another name."""
 _CONSTRAINTS: Final = (sqlstate.NOT_NULL_VIOLATION, sqlstate.CHECK_VIOLATION, sqlstate.UNIQUE_VIOLATION)
 
 _LACKS_TABLE: Final = (
@@ -294,6 +296,12 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
             hint="Where other objects of the target use what it changes, drop them, and make them again behind it: run "
             "again in between. Where the target's table cannot have this, as one that is partitioned otherwise, "
             f"{step.skipping}.",
+        )
+    if error.sqlstate == sqlstate.DUPLICATE_OBJECT and error.diag.source_function == _RENAMES_LABEL:
+        return TargetError(
+            f"the target refuses the DDL: {shown}: {wording(error)[0]}",
+            hint="The type has both labels at the target, and older rows still have the former one. Copy each table of "
+            f"that type anew: `parallel-apply recopy {OWN_PIPELINE} --table schema.table`. Then {step.skipping}.",
         )
     is_placed = error.diag.constraint_name is None and error.diag.source_function in _LOOKS_AT_PARTITIONS
     if error.sqlstate == sqlstate.CHECK_VIOLATION and is_placed:
