@@ -141,13 +141,15 @@ def spread(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 @contextmanager
-def reporting_errors() -> Iterator[None]:
+def reporting_errors(pipeline: str | None = None) -> Iterator[None]:
     """An error of ours is one line and exit code 1, not a trace; Ctrl-C ends quietly. What a run would try again is for
-    the caller to run again.
+    the caller to run again. `pipeline`: the one that errors name.
     """
     try:
         yield
     except (ParallelApplyError, QueueError) as error:
+        if isinstance(error, ParallelApplyError):
+            error.at(pipeline=pipeline)
         typer.echo(f"error: {error}{_AGAIN if isinstance(error, RetryableError) else ''}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:

@@ -132,6 +132,8 @@ def settings(
 class Guarded:
     """The end of a task: one line for an error, red when killed. A mixin of operators, in front of their base."""
 
+    pipeline: str | None = None
+    """The one that errors name."""
     _killed = False
 
     @property
@@ -144,6 +146,8 @@ class Guarded:
         try:
             result = work()
         except (ParallelApplyError, QueueError) as error:
+            if isinstance(error, ParallelApplyError):
+                error.at(pipeline=self.pipeline or None)
             if self._killed:
                 raise AirflowException(f"cancelled: {error}") from None
             context["ti"].xcom_push(ERROR_KEY, str(error))
@@ -210,6 +214,8 @@ class PipelineTask(Guarded, BaseOperator):
 
     template_fields: Sequence[str] = (*parameters.NAMES, *_CONNECTIONS)
     ui_color = "#dcefe7"
+
+    pipeline: str
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ def adopt_source(
     from airflow_parallel_apply.pipeline.capture.adoption import release_source
     from airflow_parallel_apply.pipeline.source.open import source_connector
 
-    with reporting_errors():
+    with reporting_errors(pipeline):
         config = config_of_log(pipeline, log_url, slot)
         endpoint = database_at(source, "source")
         done = (release_source if before_upgrade else adopt)(endpoint, config)

@@ -59,7 +59,7 @@ def prepare(
     from airflow_parallel_apply.pipeline.copy.protocol import Copying
     from airflow_parallel_apply.pipeline.run import prepare as prepare_run
 
-    with reporting_errors():
+    with reporting_errors(pipeline):
         config = config_of(pipeline, log_url, tables, run, routing)
         ends = database_at(source, "source"), target_at(target, ledger)
         with CopyBar() as bar, copier_on(spark_at(spark), config, *ends) as copier:
@@ -96,7 +96,7 @@ def check(
     from airflow_parallel_apply.cli.check_view import check_view
     from airflow_parallel_apply.pipeline.check import check_pipeline
 
-    with reporting_errors():
+    with reporting_errors(pipeline):
         config = config_of(pipeline, log_url, tables, run, routing)
         ends = database_at(source, "source"), target_at(target, ledger)
         workers = spark_at(spark)

@@ -44,7 +44,7 @@ def recopy(
     from airflow_parallel_apply.pipeline.source.open import source_connector
 
     names = table_names(table)
-    with reporting_errors():
+    with reporting_errors(pipeline):
         config = config_of_log(pipeline, log_url, slot)
         ends = database_at(source, "source"), target_at(target, ledger)
         bar = Progress(

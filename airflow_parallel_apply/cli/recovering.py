@@ -20,7 +20,7 @@ def recover(pipeline: Pipeline, target: TargetOption, ledger: LedgerOption = "",
     """
     from airflow_parallel_apply.pipeline.admin.recover import recover_pipeline
 
-    with reporting_errors():
+    with reporting_errors(pipeline):
         found = recover_pipeline(target_at(target, ledger), pipeline)
     if as_json:
         typer.echo(json.dumps(found.to_json()))

@@ -42,7 +42,7 @@ def drop(
         raise typer.BadParameter("--log needs --log-url")
     if not yes and not _agreed(f"Remove pipeline {pipeline}? What it did not apply yet is lost for it."):
         sys.exit(1)
-    with reporting_errors():
+    with reporting_errors(pipeline):
         ends = database_at(source, "source"), target_at(target, ledger)
         removal = drop_pipeline(
             pipeline, *ends, slot=slot, queue=queue_at(queue), log_url=log_url, with_log=log, force=force

@@ -30,7 +30,7 @@ def vouch(
     from airflow_parallel_apply.pipeline.capture.adoption import vouch_for
 
     names = table_names(table)
-    with reporting_errors():
+    with reporting_errors(pipeline):
         config = config_of_log(pipeline, log_url, slot)
         doubts = vouch_for(database_at(source, "source"), config, names)
     typer.echo(f"{', '.join(table)}: the next run takes the older rows' values for unchanged, as you say, although:")

@@ -53,7 +53,7 @@ def status(
     from airflow_parallel_apply.cli.status_view import status_view
     from airflow_parallel_apply.pipeline.admin.status import read_status
 
-    with reporting_errors():
+    with reporting_errors(pipeline):
         ends = target_at(target, ledger), database_at(source, "source") if source else None
         steered, held = queue_at(queue), router_at(router)
 
@@ -145,7 +145,7 @@ def stop(
     from airflow_parallel_apply.pipeline.admin.status import read_status
     from airflow_parallel_apply.pipeline.run import request_stop
 
-    with reporting_errors():
+    with reporting_errors(pipeline):
         endpoint = target_at(target, ledger)
         steered = queue_at(queue)
         state = request_stop(pipeline, endpoint, queue=steered)

@@ -38,7 +38,8 @@ from typing import Any, Final
 OWN_PIPELINE: Final = "--pipeline …"
 """The option of a command in a hint, where its raiser does not know the pipeline."""
 START_ANEW: Final = (
-    f"To start anew: `parallel-apply drop {OWN_PIPELINE}`, empty the target's tables, a new log_url, start=copy."
+    f"To start anew, run `parallel-apply drop {OWN_PIPELINE} --log-url …` with the log that it has, empty the target's "
+    "tables, and run with a new log_url and start=copy."
 )
 """The hint that leads on where changes are missing for good."""
 

@@ -31,9 +31,9 @@ class ChangesAvailableSensor(PipelineTask, BaseSensorOperator):
     """Succeeds when the run has something to do; otherwise skips itself, and with it the run, after `wait`.
 
     There is something to do in the first run of a pipeline, when the source has changes, or tables that no run has
-    begun to follow, when it does not fit the log, which `capture` then says, when a channel has not applied captured
-    changes, and after a run that did not stop cleanly. As the first task of a run it refuses wrong connections of all
-    three kinds.
+    begun to follow, when a channel has not applied captured changes, and after a run that did not stop cleanly; also
+    when the source does not fit the log, since `capture` can say why. As the first task of a run it refuses wrong
+    connections of all three kinds.
     A run with a data interval waits until the source is past the interval, and looks once: later changes belong to
     other runs. The sensor waits deferred, without a slot.
 

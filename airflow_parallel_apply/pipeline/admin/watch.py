@@ -25,7 +25,7 @@ from airflow_parallel_apply.pipeline.source.open import open_source
 
 _COPYING: Final = "its first run copies the source's rows, see parallel-apply status"
 _CHANGES: Final = "changes were committed at the source"
-_UNFIT: Final = "the source does not stand where the log stood"
+_UNFIT: Final = "the source cannot be read from where the log stands"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

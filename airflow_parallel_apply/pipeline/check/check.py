@@ -172,7 +172,11 @@ def _target_findings(
             return findings
         found = open_reader(config.log_url).identity.log_id
         if found == state.log_id:
-            return (*findings, *recopy_findings(config, writing), *history_findings(config.log_url, session))
+            return (
+                *findings,
+                *recopy_findings(config, writing),
+                *history_findings(config.log_url, session, config.pipeline),
+            )
         return (
             *findings,
             Finding(

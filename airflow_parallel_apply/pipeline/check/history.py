@@ -53,15 +53,21 @@ def require_history(log_url: str, session: PipelineSession) -> None:
             )
 
 
-def history_findings(log_url: str, session: PipelineSession) -> tuple[Finding, ...]:
+def history_findings(log_url: str, session: PipelineSession, pipeline: str) -> tuple[Finding, ...]:
     """The same, for people. Errors: those of ledger and target."""
     try:
         require_history(log_url, session)
     except (Unavailable, LogError) as error:
-        return (_finding(log_url, error),)
+        return (_finding(log_url, error, pipeline),)
     return ()
 
 
-def _finding(log_url: str, error: ParallelApplyError) -> Finding:
+def _finding(log_url: str, error: ParallelApplyError, pipeline: str) -> Finding:
     where = place_of_log(log_url)
-    return Finding(severity=Severity.ERROR, side=Side.LOG, where=where, what=error.message, note=error.hint or "")
+    return Finding(
+        severity=Severity.ERROR,
+        side=Side.LOG,
+        where=where,
+        what=error.message,
+        note=error.at(pipeline=pipeline).hint or "",
+    )

@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
     FirstCopy,
     RecopyProgress,
 )
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.copy_note import read_copy_note
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
@@ -65,15 +65,16 @@ def recopy_tables(
 
 @contextmanager
 def told_instead_of_recopy(pipeline: str, source: Endpoint, target: Endpoint) -> Iterator[None]:
-    """Around what a source may refuse: a hint that names `recopy` begins with what leads on where nothing copies tables
-    anew.
+    """Around what a source may refuse: its errors name the pipeline, and a hint that names `recopy` begins with what
+    leads on where nothing copies tables anew.
     """
     try:
         yield
-    except FatalError as error:
+    except ParallelApplyError as error:
         error.at(pipeline=pipeline)
-        if error.hint is not None and "recopy" in error.hint and goes_into_log(source, target):
-            error.hint = f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {error.hint}"
+        hint = error.hint if isinstance(error, FatalError) else None
+        if hint is not None and "recopy" in hint and goes_into_log(source, target):
+            error.hint = f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {hint}"
         raise
 
 

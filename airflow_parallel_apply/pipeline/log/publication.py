@@ -107,12 +107,13 @@ class Publication:
         view = advance(self.view, manifest)
         if manifest.version % self._options.checkpoint_every == 0:
             manifest = as_checkpoint(manifest, view, retired_after=now - self._options.superseded_grace)
+        # Whoever handed its files over has them no more: there is no second try.
+        self._ended = f"the outcome of publishing version {manifest.version} of {self._directory.root} is unknown"
         for segment in added:
             for path in (self._directory.rows_path(segment.name), self._directory.transactions_path(segment.name)):
                 with file_errors(path):
                     path.stat()
         sync_directory(self._directory.segments)
-        self._ended = f"the outcome of publishing version {manifest.version} of {self._directory.root} is unknown"
         published = publish(self._directory.manifest_path(manifest.version), manifest_bytes(manifest))
         if published:
             self.view = view

@@ -68,6 +68,9 @@ def test_a_capture_of_somebody_else_is_for_the_task_to_judge(rig: Rig) -> None:
     rig.capture("captured by hand")
     rig.capture("captured by hand")
     for config in (rig.config, rig.having(log_url="/no/such/directory").config, served):
-        assert changes_since(config, rig.source, rig.target, before) == "the source does not stand where the log stood"
+        assert (
+            changes_since(config, rig.source, rig.target, before)
+            == "the source cannot be read from where the log stands"
+        )
     found = look_for_changes(rig.config, rig.source, rig.target)
     assert found.reason == "captured transactions wait to be applied, from seqno 1"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 
-from airflow_parallel_apply.pipeline.errors import TargetError
+import pytest
+
+from airflow_parallel_apply.commands import reporting_errors
+from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import command_line
 
 
@@ -21,3 +24,9 @@ def test_a_command_in_a_hint_names_the_pipeline_once_that_is_known() -> None:
         *("parallel-apply", "recopy", "--pipeline", "p"), *(word for name in tables for word in ("--table", name)),
     ]  # fmt: skip
     assert command_line("vouch", tables[:1], "p") == "parallel-apply vouch --pipeline p --table public.t"
+
+
+def test_an_error_of_a_command_names_the_pipeline_in_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), reporting_errors("p"):
+        raise LogError("the log is gone", hint=START_ANEW)
+    assert "`parallel-apply drop --pipeline p --log-url …`" in capsys.readouterr().err

@@ -179,7 +179,8 @@ class InitialCopy:
                 f"log {log_id} goes on from a copy that this target does not hold",
                 op="copy",
                 pipeline=self._config.pipeline,
-                hint=f"Use the target, or the start, that the pipeline began with. {START_ANEW}",
+                hint="Use the target, or the start, that the pipeline began with. Only if "
+                f"no other pipeline uses its slot: {START_ANEW}",
             )
 
     def register(self) -> None:

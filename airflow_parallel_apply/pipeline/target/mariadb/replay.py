@@ -138,8 +138,8 @@ class _Writer:
                 table=self.relation.name,
                 column=self.relation.columns[index].name,
                 values=text,
-                hint="Make the target's column one of text, or one that takes NULL. To change the value at the source "
-                "comes too late, since the log has it.",
+                hint="Make the target's column one of text, or one that takes NULL. Changing the "
+                "value at the source does not help: the log has this one already.",
             )
         return form.value(text)
 

@@ -155,8 +155,8 @@ class TableLoad(RelationLoad):
             column=column,
             seqno=int(changes.seqnos[place]),
             values=value,
-            hint="Give the target's column a type that has it: a text column takes any value as the source's text. To "
-            "change it at the source comes too late, since the log has it.",
+            hint="Give the target's column a type that has it: a text column takes any value as the source's text. "
+            "Changing it at the source does not help: the log has this value already.",
         )
 
 

@@ -33,7 +33,7 @@ from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, Slot
 from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog
 
 _START_ANEW: Final = (
-    f"{START_ANEW} Or start=equal, with the rows, if nobody wrote to the source since the last green run."
+    f"{START_ANEW} If nobody wrote to the source since the last green run, keep the rows, and use start=equal."
 )
 
 _FIRST_TO_MIGRATE_SLOTS: Final = 170000

@@ -233,7 +233,8 @@ class PipelineObjects:
             raise SourceError(
                 f"slot {self.slot.name} feeds log {record.log_id}, which is not at {self.log_url}",
                 op="prepare",
-                hint=f"Give the log_url of that log, or this pipeline another slot. {START_ANEW}",
+                hint="Give the log_url of that log, or this pipeline another slot. Only if "
+                f"no other pipeline uses the slot: {START_ANEW}",
             )
         return log
 

@@ -239,6 +239,7 @@ class Preparation:
         """Turn an error into a finding: one that only the publication's record, the slot or the log can show."""
         side = Side.LOG if isinstance(error, LogError) else Side.SOURCE
         where = place_of_log(self.config.log_url) if side is Side.LOG else self.slot.name
+        error.at(pipeline=self.config.pipeline)
         return Finding(severity=Severity.ERROR, side=side, where=where, what=error.message, note=error.hint or "")
 
     def _findings(
