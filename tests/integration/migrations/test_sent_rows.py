@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -31,6 +32,11 @@ def test_it_is_refused_unless_it_finds_nothing_to_write(rig: Rig) -> None:
     assert_equal(rig)
     counted = "ALTER TABLE t ADD y integer", "UPDATE t SET b = b + 1"
     rig.transaction(*(one for statement in counted for one in (statement, ddl(statement))))
+    database = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["dbname"]
+    execute(rig.target_dsn, f"ALTER DATABASE {database} SET track_counts = off")
+    with pytest.raises(FatalError, match="Set track_counts to on at the target"):
+        rig.run()
+    execute(rig.target_dsn, f"ALTER DATABASE {database} RESET track_counts")
     with pytest.raises(FatalError, match=r"writes rows of public\.t, which come by themselves: UPDATE") as refused:
         rig.run()
     execute(rig.target_dsn, counted[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, PlanError
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.steps import Statement
@@ -20,18 +20,22 @@ def refusing_rows(
     connection: Connection, session: Session, statement: Statement, names: Collection[Name]
 ) -> Iterator[None]:
     """Around the statement, in its transaction. `names`: those of the followed tables. Errors: `PlanError` where it
-    inserts, updates or deletes rows of a table that was there before; psycopg's own.
+    inserts, updates or deletes rows of a table that was there before; `ConfigurationError` where the server does not
+    count them; psycopg's own.
     """
-    wanted = {
-        "schemas": [schema for schema, _ in names],
-        "tables": [table for _, table in names],
-        "pipeline": session.pipeline,
-    }
-    found = connection.execute(session.sql("side_writes", "tables"), wanted).fetchall()
-    before = _written(connection, session, [oid for oid, *_ in found])
+    is_counted, there = connection.execute(session.sql("sent_rows", "there")).fetchone() or (False, "")
+    if not is_counted:
+        raise ConfigurationError(
+            "the source sends DDL, and rows that it may write here are not counted",
+            op="ddl",
+            hint="Set track_counts to on at the target, as it is by default.",
+        )
+    before = _written(connection, session)
     yield
-    after = _written(connection, session, [*before])
-    written = [name for oid, name, _ in found if oid in after and any(map(int.__gt__, after[oid], before[oid]))]
+    after = _written(connection, session)
+    # A table that the statement makes holds no rows that come, but a partition of one that was there does.
+    parts = [oid for oid, counts in after.items() if any(map(int.__gt__, counts, before.get(oid, (0, 0, 0))))]
+    written = _followed(connection, session, parts, names, {int(oid) for oid in there.split()}) if parts else []
     if written:
         raise PlanError(
             f"the source sent a statement that writes rows of {', '.join(written)}, which come by themselves: "
@@ -44,7 +48,21 @@ def refusing_rows(
         )
 
 
-def _written(connection: Connection, session: Session, oids: list[int]) -> dict[int, list[int]]:
+def _written(connection: Connection, session: Session) -> dict[int, tuple[int, int, int]]:
     """The numbers of rows that this transaction has inserted, updated and deleted, by table."""
-    found = connection.execute(session.sql("side_writes", "written"), {"oids": oids}).fetchall()
-    return {oid: counts for oid, *counts, _, _ in found}
+    found = connection.execute(session.sql("sent_rows", "written")).fetchall()
+    return {oid: (inserted, updated, deleted) for oid, inserted, updated, deleted in found}
+
+
+def _followed(
+    connection: Connection, session: Session, parts: list[int], names: Collection[Name], there: Collection[int]
+) -> list[str]:
+    """The names of the followed tables, of those that were there, of which these are parts."""
+    above = {oid for (oid,) in connection.execute(session.sql("sent_rows", "above"), {"oids": parts})}
+    wanted = {
+        "schemas": [schema for schema, _ in names],
+        "tables": [table for _, table in names],
+        "pipeline": session.pipeline,
+    }
+    found = connection.execute(session.sql("side_writes", "tables"), wanted).fetchall()
+    return [name for oid, name, _ in found if oid in above and oid in there]
