@@ -65,7 +65,7 @@ class Merges:
         if highest < unit.last_seqno or self._context.routing.colocation:
             yield lambda refused: self._replaying(unit, positions, highest, refused)
         if not all_equal(positions):
-            yield lambda _: [Replay(lambda: channel_rows(self._context.log, unit))]
+            yield lambda _: [Replay(lambda: channel_rows(self._context.log, unit), is_apart=True)]
 
     def _commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         with self._context.report.time("commit"):

@@ -121,7 +121,7 @@ class _Restating:
     def step(self, step: Step) -> Step:
         match step:
             case Replay(rows):
-                return Replay(partial(self._restated, rows))
+                return replace(step, rows=partial(self._restated, rows))
             case Truncate():
                 forms = {number: self._form(number) for number in step.relation_ids}
                 ids = (number if form is None else form.newer.relation_id for number, form in forms.items())

@@ -69,10 +69,12 @@ class Statement:
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Apply log rows in (seqno, fragno) order, one by one. KEY_LEFT rows are skipped; KEY_ARRIVED is an update of the
-    row that has the old key. `rows` may be called again where the unit is tried again.
+    row that has the old key. `rows` may be called again where the unit is tried again. `is_apart`: each channel's are
+    behind a seqno of its own.
     """
 
     rows: Callable[[], Iterator[pa.RecordBatch]]
+    is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

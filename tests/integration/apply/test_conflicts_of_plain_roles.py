@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
-from tests.support.in_memory.history import bucket_of
+from airflow_parallel_apply.pipeline.partition.key import buckets
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
 
@@ -23,9 +24,10 @@ def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Iterator[PlainRig]:
         yield found
 
 
-def keys_of(channel: int) -> list[int]:
-    """Keys of `t` that lie in a channel."""
-    return [key for key in range(1, 61) if bucket_of(key) * CHANNELS // BUCKET_COUNT == channel]
+def keys_of(channel: int, table: str = "t") -> list[int]:
+    """Keys of a table that lie in a channel."""
+    found = buckets(f"public.{table}", pa.array([str(key) for key in range(1, 61)]))
+    return [key for key, bucket in enumerate(found, 1) if int(bucket) * CHANNELS // BUCKET_COUNT == channel]
 
 
 def audit(rig: PlainRig, table: str) -> None:
@@ -69,24 +71,45 @@ def test_values_that_are_handed_on_behind_the_channels_that_have_committed_all(r
 )
 def test_a_foreign_key_begins_to_act_between_channels(rig: PlainRig, audited: str | None) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
-    rig.both(
-        "CREATE TABLE parent (id integer PRIMARY KEY)", "CREATE TABLE child (id integer PRIMARY KEY, parent integer)"
-    )
+    make_family(rig)
     if audited:
         audit(rig, audited)
-    role = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["user"]
-    execute(
-        psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres"),
-        *(f"ALTER TABLE {table} OWNER TO {role}" for table in ("parent", "child")),
-    )
     rig.prepare()
     rig.write(
         "INSERT INTO parent SELECT generate_series(1, 40)",
         "INSERT INTO child SELECT n, n FROM generate_series(1, 40) n",
     )
     rig.run()
-    key = "ALTER TABLE public.child ADD FOREIGN KEY (parent) REFERENCES public.parent ON DELETE CASCADE"
-    rig.transaction(rig.ddl(key), key)
+    begin_to_act(rig, "CASCADE")
     rig.write("DELETE FROM parent WHERE id < 10")
     rig.run()
     require_equal(rig, "SELECT id, parent FROM child ORDER BY id")
+
+
+def test_a_foreign_key_begins_to_update_what_a_channel_ahead_has(rig: PlainRig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY, epoch_max_changes=1, unit_max_bytes=1)
+    make_family(rig)
+    rig.prepare()
+    parent, child = keys_of(3, "parent")[0], keys_of(0, "child")[0]
+    rig.write(f"INSERT INTO parent VALUES ({parent})", f"INSERT INTO child VALUES ({child}, {parent})")
+    rig.run()
+    begin_to_act(rig, "SET NULL")
+    rig.write("DELETE FROM parent", f"INSERT INTO parent VALUES ({parent})", f"UPDATE child SET parent = {parent}")
+    rig.run(lanes=1)
+    require_equal(rig, "SELECT id, parent FROM child ORDER BY id")
+
+
+def make_family(rig: PlainRig) -> None:
+    rig.both(
+        "CREATE TABLE parent (id integer PRIMARY KEY)", "CREATE TABLE child (id integer PRIMARY KEY, parent integer)"
+    )
+    role = psycopg.conninfo.conninfo_to_dict(rig.target_dsn)["user"]
+    execute(
+        psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres"),
+        *(f"ALTER TABLE {table} OWNER TO {role}" for table in ("parent", "child")),
+    )
+
+
+def begin_to_act(rig: PlainRig, action: str) -> None:
+    key = f"ALTER TABLE public.child ADD FOREIGN KEY (parent) REFERENCES public.parent ON DELETE {action}"
+    rig.transaction(rig.ddl(key), key)

@@ -84,8 +84,7 @@ class Steps:
         self._connection = connection
         self._session = session
         self._relations = relations
-        self._after_seqno = unit.after_seqno
-        self._alone = isinstance(unit.kind, Merging)
+        self._unit = unit
         self._has_merge_settings = False
 
     def run(self, steps: Sequence[Step]) -> None:
@@ -103,12 +102,16 @@ class Steps:
             takes_older=_takes_older,
             way_on=recopying,
         )
-        reinserting = Reinserting(as_replica=be_replica(self._connection, self._session), alone=self._alone)
+        reinserting = Reinserting(
+            as_replica=be_replica(self._connection, self._session), alone=isinstance(self._unit.kind, Merging)
+        )
         beside = SideWrites(
             self._connection,
             self._session,
-            followed=partial(self._relations.names, self._after_seqno),
+            followed=partial(self._relations.names, self._unit.after_seqno),
             as_replica=reinserting.as_replica,
+            colocation=self._unit.routing.colocation if self._unit.routing else (),
+            is_channel=self._unit.channel is not None and self._unit.channels > 1,
         )
         replayer = Replayer(
             self._connection,
@@ -155,6 +158,7 @@ class Steps:
                         bound(error, step.shown_end, others, sent=_sent_beside(step, rows))
                         raise
                 case Replay(rows_of):
+                    beside.is_channel |= step.is_apart
                     replayer.run(rows_of())
                 case _:
                     assert_never(step)

@@ -91,7 +91,8 @@ class _Reading:
 
 class SideWrites:
     """Counts the writes of one transaction. `followed`: schema and name of each of the pipeline's tables. `only_adds`:
-    rows are inserted and tables truncated, so no foreign key changes any. Counts from the first guarded table on.
+    rows are inserted and tables truncated, so no foreign key changes any. `colocation`: see `Routing`. Counts from the
+    first guarded table on.
     """
 
     def __init__(
@@ -102,6 +103,8 @@ class SideWrites:
         followed: Callable[[], Collection[tuple[str, str]]],
         as_replica: bool,
         only_adds: bool = False,
+        colocation: Sequence[Collection[str]] = (),
+        is_channel: bool = False,
     ) -> None:
         self._connection = connection
         self._schema = session.schema
@@ -109,6 +112,9 @@ class SideWrites:
         self._followed = followed
         self._as_replica = as_replica
         self._keys_act = not (as_replica or only_adds)
+        self._colocation = colocation
+        self.is_channel = is_channel
+        """True where the rows are one channel's, or each channel's are behind a seqno of its own."""
         self._guarded: dict[int, TargetTable] = {}
         self._acting: dict[int, dict[str, ActingKey]] = {}
         """The foreign keys that change a table's rows by themselves, as the source's have done, by name."""
@@ -195,11 +201,11 @@ class SideWrites:
                 self._acted.pop(oid, None)
             elif not after.keeps_files_of(before):
                 raise self._error(oid)
-            elif oid in self._acting and oid not in self._others:
+            elif oid in self._acting and oid not in self._others and not self._is_apart(oid):
                 # What a key updates the log brings again, and what it deletes, too, which finds it done.
                 self._acted[oid] = self._acted.get(oid, 0) + written.net - ours.net
             elif written.across_partitions != ours.across_partitions:
-                raise self._error(oid)
+                raise self._error(oid, may_be_keys=True)
         self._guarded.clear()
         self._ours.clear()
         self._tables = ()
@@ -208,7 +214,15 @@ class SideWrites:
         """Compare what foreign keys of the target have deleted, at the transaction's end. Errors: `TargetError`."""
         for oid, rows in self._acted.items():
             if rows:
-                raise self._error(oid)
+                raise self._error(oid, may_be_keys=True)
+
+    def _is_apart(self, oid: int) -> bool:
+        """True if keys that are younger than the routing change the table's rows: its channel may be ahead of what set
+        the keys off, and would not bring the rows again.
+        """
+        parents = frozenset[int]().union(*(key.parents for key in self._acting.get(oid, {}).values()))
+        group = next((tables for tables in self._colocation if self._names[oid] in tables), ())
+        return self.is_channel and any(name not in group for at, name in self._names.items() if at in parents)
 
     def _may_cascade(self, tables: Sequence[TargetTable]) -> bool:
         """True if foreign keys of the target may change rows beside those of these tables that change."""
@@ -247,14 +261,13 @@ class SideWrites:
             for oid, inserted, updated, deleted, files, locked in found
         }
 
-    def _error(self, oid: int) -> TargetError:
+    def _error(self, oid: int, *, may_be_keys: bool = False) -> TargetError:
         other = self._others.get(oid)
-        if oid not in self._acting:
-            return self._of_triggers(oid, other)
-        error = self._of_triggers(oid, other) if self._seen else self._of_keys(oid, other)
-        if other is not None:
+        acts = oid in self._acting and not self._seen
+        error = self._of_keys(oid, other) if acts else self._of_triggers(oid, other)
+        if other is not None or not (may_be_keys and self._is_apart(oid)):
             return error
-        # Another channel may bring what the keys did: they may be younger than the routing.
+        # Another channel brings what the keys did, or has done so.
         return Conflict(error.message, reason=ConflictReason.FOREIGN_KEY, table=error.table, hint=error.hint)
 
     def _of_keys(self, oid: int, other: str | None) -> TargetError:
