@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import lines
-from airflow_parallel_apply.pipeline.model.finding import command_line
+from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.partition.key import (
     buckets,
     canonical,
@@ -302,12 +302,13 @@ def _of_another_key(relation: Relation) -> SourceError:
 
 
 def _without_key(relation: Relation) -> SourceError:
+    without = f" without {listed(relation.computed)}, which the source does not send" if relation.computed else ""
     return SourceError(
         "the source sent an update or delete of a table without a usable key",
         op="capture",
         table=relation.name,
-        hint="Give the table a primary key, or let the source send whole old rows of it (REPLICA IDENTITY FULL). "
-        f"{_copied_anew(relation)}",
+        hint=f"Give the table a primary key{without}, or let the source send whole old rows of it (REPLICA IDENTITY "
+        f"FULL). {_copied_anew(relation)}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.check import check_pipeline
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.rig import Rig
 
 
@@ -18,3 +19,12 @@ def test_rows_that_differ_in_the_computed_column_of_their_key_alone_are_all_ther
     rig.write("INSERT INTO t VALUES (3, 1), (3, 2)", "ALTER TABLE t REPLICA IDENTITY NOTHING")
     rig.run()
     assert rig.comparison().equal
+
+
+def test_an_index_over_some_rows_does_not_make_a_part_of_the_key_a_whole_one(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (a integer, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)", "CREATE UNIQUE INDEX ON t (a) WHERE b > 5")
+    rig.capture("run")
+    (found,) = open_reader(rig.config.log_url).state().relations
+    assert not any(column.key for column in found.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,8 @@ def test_rows_without_a_key_can_only_be_inserted() -> None:
     assert told(*built(bare, Operation.INSERT, new=[("a",)]), "key", "values") == (None, ["a"])
     with pytest.raises(SourceError, match="without a usable key"):
         built(bare, Operation.UPDATE, new=[("a",)])
+    with pytest.raises(SourceError, match="Give the table a primary key without g, which the source does not send"):
+        built(replace(bare, computed=("g",)), Operation.UPDATE, new=[("a",)])
 
 
 def test_a_statement_has_a_row_for_each_table() -> None:

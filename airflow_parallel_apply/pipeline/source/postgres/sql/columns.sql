@@ -24,7 +24,8 @@ SELECT
     (
         SELECT coalesce(json_agg((i.indkey::int2[])[0:i.indnkeyatts - 1]), '[]')
         FROM pg_catalog.pg_index i
-        WHERE i.indrelid = %(oid)s AND i.indisunique AND i.indimmediate
+        WHERE i.indrelid = %(oid)s AND i.indisunique AND i.indimmediate AND i.indisvalid
+            AND i.indpred IS NULL AND i.indexprs IS NULL
     )
 FROM wire w
 JOIN base b USING (number)
