@@ -39,23 +39,28 @@ class KafkaLoader:
         staging = Staging(self.address, self.pipeline)
         made: dict[int, list[pa.RecordBatch]] = {}
         tables: list[StagedTable] = []
-        row_count = made_bytes = 0
+        sizes: dict[int, int] = {}
+        row_count = 0
 
-        def write() -> None:
-            for relation_id, parts in sorted(made.items()):
-                name = f"{attempt} {len(tables)}"
-                tables.append(_staged(relation_id, staging.write(self.folder, name, relation_id, parts), parts))
-            made.clear()
+        def write(relation_id: int) -> None:
+            parts = made.pop(relation_id)
+            del sizes[relation_id]
+            name = f"{attempt} {len(tables)}"
+            tables.append(_staged(relation_id, staging.write(self.folder, name, relation_id, parts), parts))
 
         for batch in batches:
             row_count += batch.num_rows
             for relation, part in messages.by_relation(batch, self.commit_times):
                 made.setdefault(relation.relation_id, []).append(part)
-                made_bytes += part.nbytes
-            if made_bytes > _MAX_MADE_BYTES:
-                write()
-                made_bytes = 0
-        write()
+                sizes[relation.relation_id] = sizes.get(relation.relation_id, 0) + part.nbytes
+            if sum(sizes.values()) > _MAX_MADE_BYTES:
+                # The largest alone: a file for the little of each of many relations would be many small ones.
+                for relation_id in sorted(sizes, key=lambda one: sizes[one], reverse=True):
+                    write(relation_id)
+                    if sum(sizes.values()) <= _MAX_MADE_BYTES // 2:
+                        break
+        for relation_id in sorted(made):
+            write(relation_id)
         return Loaded(tables=tuple(tables), row_count=row_count)
 
     def _relation(self, relation_id: int) -> Relation:
