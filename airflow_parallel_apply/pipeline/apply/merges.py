@@ -3,7 +3,8 @@
 As a set, with every value freed before any is taken; what that cannot do (triggers that fire in between, foreign keys
 that are checked) is replayed change by change, which is right once all channels are equal: so the second try merges up
 to where the furthest channel is and replays the rest, in one transaction again. Where rows may not be put back, no set
-hands values on: the last try replays all that each channel lacks.
+hands values on: the last try, after a conflict, replays all that each channel lacks. It meets, beside the last rows of
+a channel that is ahead, states in between of the others; where it is refused, too, the error before it is told.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.apply.channel_rows import channel_rows
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.errors import Conflict, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind, Merging, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
@@ -46,26 +48,33 @@ class Merges:
         self._context.report.rows += unit.row_count
 
     def _replay(self, unit: Unit, positions: Sequence[Position], refused: TargetError) -> None:
-        for way in self._ways(unit, positions):
-            _logger.warning("the merge was refused, replaying what may be: %s", refused)
-            self._context.note_after(ReworkKind.REPLAY, refused, seqno=unit.last_seqno)
-            self._context.target.discard(unit.token)
-            try:
-                self._commit(unit, way(refused))
-            except TargetError as error:
-                refused = error
-            else:
-                self._context.target.discard(unit.token)
+        highest = max(position.seqno for position in positions)
+        is_conflict = isinstance(refused, Conflict)
+        if highest < unit.last_seqno or self._context.routing.colocation:
+            error = self._try(unit, refused, lambda: self._replaying(unit, positions, highest, refused))
+            if error is None:
                 return
+            refused = error
+        # Of what is wrong with a row itself no other order makes it right.
+        if (is_conflict or isinstance(refused, Conflict)) and not all_equal(positions):
+            rows = partial(channel_rows, self._context.log, unit)
+            error = self._try(unit, refused, lambda: [Replay(rows, is_apart=True)])
+            if error is None:
+                return
+            _logger.warning("the replay of all that each channel lacks was refused, too: %s", error)
         raise refused
 
-    def _ways(self, unit: Unit, positions: Sequence[Position]) -> Iterator[Callable[[TargetError], list[Step]]]:
-        """The steps of each try, best first."""
-        highest = max(position.seqno for position in positions)
-        if highest < unit.last_seqno or self._context.routing.colocation:
-            yield lambda refused: self._replaying(unit, positions, highest, refused)
-        if not all_equal(positions):
-            yield lambda _: [Replay(lambda: channel_rows(self._context.log, unit), is_apart=True)]
+    def _try(self, unit: Unit, refused: TargetError, steps: Callable[[], list[Step]]) -> TargetError | None:
+        """Return what refuses these steps, which are taken in place of those that were refused."""
+        _logger.warning("the merge was refused, replaying what may be: %s", refused)
+        self._context.note_after(ReworkKind.REPLAY, refused, seqno=unit.last_seqno)
+        self._context.target.discard(unit.token)
+        try:
+            self._commit(unit, steps())
+        except TargetError as error:
+            return error
+        self._context.target.discard(unit.token)
+        return None
 
     def _commit(self, unit: Unit, steps: Sequence[Step]) -> None:
         with self._context.report.time("commit"):
