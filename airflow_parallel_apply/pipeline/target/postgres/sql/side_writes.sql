@@ -1,6 +1,6 @@
 -- name: tables
--- Tables of these names, and those that have rows of followed ones, or are to have some, whatever their names are by now. A partition counts
--- with its table. `pipeline`: another one that writes to the table, and this one does not.
+-- Tables of these names, and those that have rows of followed ones, or are to have some, whatever their names are by
+-- now. A partition counts with its table. `pipeline`: another one that writes to the table, and this one does not.
 WITH wanted AS (
     SELECT c.oid, NULL AS pipeline
     FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted (nspname, relname)
