@@ -22,11 +22,13 @@ def renames_ahead(log_url: str, names: Mapping[int | None, tuple[str, str]], *, 
         if relation.renaming is not None and relation.oid not in names
         if any(old in names.values() for old, _ in relation.renaming.pairs)
     }
+    if not renaming:
+        return []
     last_seqno = log.state().last_seqno
     transactions = log.transactions(applied_seqno, last_seqno)
     marks = zip(*(transactions.column(name).to_pylist() for name in ("seqno", "marks")), strict=True)
     marked = pa.array([seqno for seqno, found in marks if Mark.RELATION in (found or ())], pa.int64())
-    for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]) if renaming else ():
+    for batch in log.rows(applied_seqno, last_seqno, columns=["seqno", "relation_id"]):
         is_renamed = pc.is_in(batch.column("relation_id"), pa.array([*renaming], pa.int32()))
         found = batch.filter(pc.and_(is_renamed, pc.is_in(batch.column("seqno"), marked)))
         if found.num_rows:

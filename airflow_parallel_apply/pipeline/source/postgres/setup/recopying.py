@@ -219,9 +219,8 @@ class Recopying:
         names = [*dict.fromkeys(".".join(name) for name in self._names)]
         named = [name for name in names if name in there]
         gone = [name for name in names if name not in there]
-        if gone:
-            published = {name for name, found in there.items() if any(table.is_published for table in found)}
-            self._gone = self._passed_over(gone, named, published)
+        published = {name for name, found in there.items() if any(table.is_published for table in found)}
+        self._gone = self._passed_over(gone, named, published) if gone else ()
         unclear = [name for name in named if len(there[name]) > 1]
         if unclear:
             raise self._wrong(
