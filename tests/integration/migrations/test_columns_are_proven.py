@@ -251,7 +251,9 @@ def test_another_table_under_the_former_name_does_not_tell_what_older_rows_hold(
         rig.run()
     execute(rig.target_dsn, "ALTER TABLE t ADD c varchar(10)")
     # The name is another table's by now: what had it is copied.
-    with pytest.raises(ConfigurationError, match=r"copy what had the names: --table public\.t_old"):
+    with pytest.raises(
+        ConfigurationError, match=r"copy what had the names: `parallel-apply recopy --pipeline p --table public\.t_old`"
+    ):
         recopied(rig)
     execute(rig.target_dsn, "ALTER TABLE t RENAME TO t_old", "CREATE TABLE t (id integer PRIMARY KEY, c varchar(20))")
     recopied(rig, table="t_old")
