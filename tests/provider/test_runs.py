@@ -177,7 +177,8 @@ def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeli
     assert states(done)["close"] == "failed"
     assert states(done)[step] == "failed"
     assert "close" not in pipeline.calls
-    assert close_error(done) == f"{step} failed: table public.accounts is missing Hint: Create it."
+    text = "table public.accounts is missing [pipeline parallel_apply] Hint: Create it. [pipeline parallel_apply]"
+    assert close_error(done) == f"{step} failed: {text}"
 
 
 def test_a_close_whose_open_was_cleared_with_it_says_what_to_clear(dag: DAG) -> None:

@@ -117,6 +117,32 @@ def test_one_statement_that_is_sent_tells_one_of_two(rig: Rig, schema: str) -> N
         rig.run()
 
 
+def test_what_a_message_says_of_another_table_tells_nothing_of_this_one(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE SCHEMA shop", "CREATE TABLE shop.t (id integer PRIMARY KEY, x integer)")
+    rig.run()
+    rig.write("INSERT INTO shop.t VALUES (1, 1)")
+    sent = "ALTER TABLE t ALTER x TYPE numeric; ALTER TABLE shop.t ALTER x TYPE bigint"
+    rig.transaction("ALTER TABLE t ALTER x TYPE bigint USING x * 2", sent, ddl(sent))
+    with pytest.raises(FatalError, match=r"public\.t was rewritten while x"):
+        rig.run()
+
+
+def test_a_statement_tells_of_all_tables_that_inherit_the_column(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both(
+        "CREATE TABLE base (id integer, x integer)",
+        *(f"CREATE SCHEMA {name}; CREATE TABLE {name}.part (PRIMARY KEY (id)) INHERITS (base)" for name in "ab"),
+    )
+    rig.run()
+    rig.write("INSERT INTO a.part VALUES (1, 1)", "INSERT INTO b.part VALUES (1, 2)")
+    rig.run()
+    sent = "ALTER TABLE base ALTER x TYPE bigint USING x * 2"
+    rig.transaction(sent, ddl(sent))
+    rig.run()
+    assert rig.comparison().equal
+
+
 @pytest.mark.parametrize("what", variants(_RENAMED, seldom=("a composite type", "a new type", "a table")))
 def test_what_is_sent_is_followed_under_the_names_of_its_moment(rig: Rig, what: str) -> None:
     for statement in _RENAMED[what]:

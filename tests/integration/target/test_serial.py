@@ -50,11 +50,11 @@ def test_the_steps_of_a_serial_unit_run_in_order_and_move_all_positions(filled: 
     steps = [
         Truncate(relation_ids=(1,), restart_identity=True),
         Merge(staged),
-        Statement(text="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; UPDATE accounts SET note = ';''$$'"),
+        Statement(text="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; ALTER TABLE accounts ADD odd text DEFAULT ';''$$'"),
         Replay(rows_of(filled, Row(seqno=1, operation="D", values=("4", None, None)))),
     ]
     filled.target.commit(unit, steps)
-    assert filled.run("SELECT * FROM accounts ORDER BY id") == [(n, 1, ";'$$", 7) for n in range(4)]
+    assert filled.run("SELECT * FROM accounts ORDER BY id") == [(n, 1, "x", 7, ";'$$") for n in range(4)]
     assert filled.seqnos() == [1, 1]
     filled.target.commit(unit, steps)
     assert filled.run("SELECT count(*) FROM accounts") == [(4,)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -42,6 +42,8 @@ END
 """A type's name for `SignedMessage.mentions`, if it cannot have had another one since a horizon."""
 _ESCAPES: Final = re.compile(r"(?<!\w)e(?=')", re.IGNORECASE)
 """The letter before a string with escapes."""
+_PARTS: Final = re.compile(r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|[^-/'";]+|.""", re.DOTALL)
+"""Comments, strings, quoted names, and what stands between."""
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
 
@@ -74,12 +76,16 @@ class SignedMessage:
             return 0
         return math.inf if self._builds else self._count("drop")
 
-    def retypes(self, column: str, tables: Iterable[str]) -> float:
-        """How many times it may change the type of a column of a table with one of these names."""
-        words = "type" if self._builds else rf"{_name(column)}\s+(set\s+data\s+)?type"
-        if not any(self.mentions(words, table) for table in tables):
-            return 0
-        return math.inf if self._builds else self._count(words)
+    def retypes(self, column: str, tables: Iterable[tuple[str, str]]) -> float:
+        """How many of its statements may change the type of a column of a table with one of these names, `schema` and
+        `table`: none does so twice.
+        """
+        if self._builds:
+            return math.inf if self._has("type") else 0
+        words = rf"{_name(column)}\s+(set\s+data\s+)?type"
+        names = "|".join(rf"(?<!\.)({_name(schema)}\.)?{_name(table)}" for schema, table in tables)
+        statements = (replace(self, ddl=one) for one in _statements(self.ddl))
+        return sum(one._has(words) and one._has(names) for one in statements)
 
     @property
     def _builds(self) -> bool:
@@ -121,6 +127,18 @@ def signed_messages(connection: psycopg.Connection[Any], slot: str, publication:
 def writers_of(messages: Iterable[SignedMessage]) -> frozenset[int]:
     """Return what the catalog calls the transactions of these messages."""
     return frozenset().union(*(message.writers for message in messages))
+
+
+def _statements(ddl: str) -> Iterator[str]:
+    """What stands between semicolons, other ones than in strings, quoted names and comments."""
+    found = ""
+    for part in _PARTS.findall(written(ddl)):
+        if part == ";":
+            yield found
+            found = ""
+        else:
+            found += " " if part.startswith(("--", "/*")) else part
+    yield found
 
 
 def _name(name: str) -> str:

@@ -4,16 +4,16 @@ It leaves two traces together: the rows have a new file, and the column's entry 
 is harmless (VACUUM FULL; SET NOT NULL), and so may both be: a table that an ALTER TABLE rewrote has no row left that an
 earlier transaction wrote, so one such row acquits. Else the slot is asked, whose messages tell what was done: an event
 trigger sends each rewrite, and whether its statement had no USING; and what a DDL message says of the column, the
-target does too, as many times as messages say it. What none of that tells may be anything. Generated columns are
+target does too, once for each of its statements. What none of that tells may be anything. Generated columns are
 compared by their expressions, at the target.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -25,37 +25,61 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.registration import R
 _XIDS: Final = 2**32
 _HALF: Final = _XIDS // 2
 
-_NAMES: Final = """
-WITH RECURSIVE above (oid) AS (
-    SELECT %(oid)s::bigint::oid
+_COLUMNS: Final = """
+WITH RECURSIVE above (number, name, oid, type_oid, is_inherited) AS (
+    SELECT a.attnum, a.attname, c.oid, c.reloftype, a.attinhcount > 0
+    FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    WHERE c.oid = %(oid)s::bigint::oid AND a.attnum > 0
     UNION
-    SELECT i.inhparent FROM above JOIN pg_catalog.pg_inherits i ON i.inhrelid = above.oid
+    SELECT above.number, a.attname, c.oid, c.reloftype, a.attinhcount > 0
+    FROM above
+    JOIN pg_catalog.pg_inherits i ON i.inhrelid = above.oid
+    JOIN pg_catalog.pg_class c ON c.oid = i.inhparent
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = above.name
 )
-SELECT c.relname::text FROM above JOIN pg_catalog.pg_class c ON c.oid = above.oid
-UNION
-SELECT t.typname::text
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_type t ON t.oid = c.reloftype
-WHERE c.oid = %(oid)s::bigint::oid
+SELECT above.number::int, own.attname::text,
+    max(CASE WHEN above.is_inherited THEN 0 ELSE coalesce(t.oid, c.oid)::bigint END),
+    array_agg(ARRAY[n.nspname::text, coalesce(t.typname, c.relname)::text])
+FROM above
+JOIN pg_catalog.pg_class c ON c.oid = above.oid
+LEFT JOIN pg_catalog.pg_type t ON t.oid = above.type_oid
+JOIN pg_catalog.pg_namespace n ON n.oid = coalesce(t.typnamespace, c.relnamespace)
+JOIN pg_catalog.pg_attribute own ON own.attrelid = %(oid)s::bigint::oid AND own.attnum = above.number
+GROUP BY above.number, own.attname
+ORDER BY above.number
 """
-"""The names of a table, of those that it inherits from, and of the type that it is of."""
+"""A table's columns: number, name, where statements alter it, and what they may call that: the table, one that it
+inherits the column from, or the type that such a table is of.
+"""
 
 Pair = tuple[RegisteredTable, RegisteredTable]
 """A table as it is registered, and as it is now."""
-Told = Counter[tuple[frozenset[int], str, str]]
-"""How many alterations messages have to tell, by transaction and by the names of table and column: tables of several
-schemas may have the same.
-"""
+
+
+Names = frozenset[tuple[str, str]]
+"""What statements may call a table, or the type that it is of: `schema` and `name`."""
+
+
+class Alteration(NamedTuple):
+    """Of a column, in all tables that inherit it, by the transaction that the catalog calls `writers`. `place`: the
+    table, or the type of tables, that statements alter.
+    """
+
+    writers: frozenset[int]
+    place: int
+    column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """A table at a moment: its files by part, and by number its columns' versions and, unless it is a registered one,
-    their names. `writers`: what the catalog calls the transaction that sent it.
+    their names. Of one that was sent, `types`: its columns' types, `writers`: what the catalog calls the transaction.
     """
 
     files: Mapping[int, int]
     versions: Mapping[int, int]
     names: Mapping[int, str] = field(default_factory=dict)
+    types: Mapping[int, str] = field(default_factory=dict)
     writers: frozenset[int] = frozenset()
 
     @classmethod
@@ -75,6 +99,10 @@ class Look:
         return frozenset(
             number for number, version in now.versions.items() if self.versions.get(number, version) != version
         )
+
+    def retyped(self, now: Look) -> frozenset[int]:
+        """The columns that are known to have other types now."""
+        return frozenset(number for number, name in now.types.items() if self.types.get(number, name) != name)
 
     def rewritten(self, now: Look) -> frozenset[int]:
         """The parts that were there before and have other files now."""
@@ -99,13 +127,20 @@ def altered_values(
         if before.touched(now) and not all(has_older_row(connection, part, horizon=horizon) for part in files):
             doubted.append(pair)
     messages = signed_messages(connection, slot, publication) if doubted else ()
-    told = Told()
-    for pair in doubted:
-        before, now = (Look.at(table) for table in pair)
-        now = replace(now, names=_columns(connection, pair[1].oid))
-        tables = (pair[0].table, *_tables(connection, pair[1].oid))
-        if not _is_told(pair[0].oid, before, now, messages, tables, told):
-            yield pair, tuple(name for number, name in now.names.items() if number in before.touched(now))
+    histories = [_history(connection, pair, messages) for pair in doubted]
+    # A statement alters a column in all tables that inherit it, and each of them shows that.
+    total = Counter[Alteration]()
+    called: defaultdict[int, Names] = defaultdict(frozenset)
+    for history in histories:
+        total |= Counter(history.alterations)
+        for alteration in history.alterations:
+            called[alteration.place] |= history.names
+    for pair, history in zip(doubted, histories, strict=True):
+        told = history.has_names and all(_is_told(one, messages, total, called) for one in history.alterations)
+        if history.is_doubted and not told:
+            touched = Look.at(pair[0]).touched(Look.at(pair[1]))
+            columns = _columns(connection, pair[1].oid)
+            yield pair, tuple(column.name for number, column in columns.items() if number in touched)
 
 
 def has_older_row(
@@ -136,12 +171,70 @@ def has_older_row(
     return found or False
 
 
-def _is_told(
-    oid: int, before: Look, now: Look, messages: Sequence[SignedMessage], tables: Sequence[str], told: Told
-) -> bool:
-    """True if each step from one look to the other changed only what the target is told, or nothing at all. `tables`:
-    the names by which statements may call the table, its own first. `told`: what messages tell of that already.
+@dataclass(slots=True)
+class _History:
+    """What happened to a table. `alterations`: of its columns, by statements that call it by one of `names`.
+    `is_doubted`: one of them may have had a USING. `has_names`: all columns that such a one altered are there.
     """
+
+    names: Names
+    alterations: list[Alteration] = field(default_factory=list)
+    is_doubted: bool = False
+    has_names: bool = True
+
+
+def _history(connection: psycopg.Connection[Any], pair: Pair, messages: Sequence[SignedMessage]) -> _History:
+    before, now = (Look.at(table) for table in pair)
+    columns = _columns(connection, pair[1].oid)
+    found = _History(Names({(pair[0].schema, pair[0].table)}).union(*(column.tables for column in columns.values())))
+    now = replace(now, names={number: column.name for number, column in columns.items()})
+    for step in _steps(pair[0].oid, before, now, messages):
+        if step.is_doubted:
+            found.is_doubted = True
+            found.has_names &= bool(step.columns) and step.columns <= step.look.names.keys() & columns.keys()
+        for number in step.columns & step.look.names.keys() & columns.keys():
+            writers = step.look.writers or frozenset({step.look.versions[number]})
+            whole = next((message.writers for message in messages if message.writers & writers), writers)
+            found.alterations.append(Alteration(whole, columns[number].place, step.look.names[number]))
+    return found
+
+
+def _is_told(
+    alteration: Alteration,
+    messages: Sequence[SignedMessage],
+    total: Mapping[Alteration, int],
+    called: Mapping[int, Names],
+) -> bool:
+    """True if statements of its transaction tell of an alteration as many times as tables show it, `total`. Where they
+    may mean the column of another table as well, they tell of both.
+    """
+    writers, place, column = alteration
+    sent = [message for message in messages if message.writers & writers]
+    tables = {table for _, table in called[place]}
+    namesakes = {
+        one.place
+        for one in total
+        if (one.writers, one.column) == (writers, column) and tables & {table for _, table in called[one.place]}
+    }
+
+    def is_enough(places: Set[int]) -> bool:
+        wanted = sum(total[alteration._replace(place=one)] for one in places)
+        names = frozenset[tuple[str, str]]().union(*(called[one] for one in places))
+        return sum(message.retypes(column, names) for message in sent) >= wanted
+
+    return is_enough({place}) and is_enough(namesakes)
+
+
+class _Step(NamedTuple):
+    """What altered columns; `is_doubted` if it may have had a USING. `look`: what the table had become."""
+
+    columns: frozenset[int]
+    is_doubted: bool
+    look: Look
+
+
+def _steps(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage]) -> Iterator[_Step]:
+    """The way from one look to the other."""
     plain: dict[int, list[tuple[int, bool]]] = {}
     last = before
     for message in messages:
@@ -153,51 +246,39 @@ def _is_told(
                 files={part: dict(message.shape.rewritten).get(part, part) for part in last.files},
                 versions={number: column.version for number, column in columns.items()},
                 names={number: column.name for number, column in columns.items()},
+                types={number: column.type_name for number, column in columns.items()},
                 writers=message.writers,
             )
-            if not _is_harmless(last, sent, plain, messages, tables, told):
-                return False
+            yield _step(last, sent, plain)
             last = sent
             plain.clear()
-    return _is_harmless(last, now, {}, messages, tables, told)
+    yield _step(last, now, {})
 
 
-def _is_harmless(
-    before: Look,
-    now: Look,
-    plain: Mapping[int, Sequence[tuple[int, bool]]],
-    messages: Sequence[SignedMessage],
-    tables: Sequence[str],
-    told: Told,
-) -> bool:
+def _step(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]]]) -> _Step:
     altered, rewritten = before.altered(now), before.rewritten(now)
     # What one transaction does to a column may have one version.
     is_one_transaction = bool(before.writers & now.writers)
     if not rewritten or not (altered or is_one_transaction):
-        return True
+        return _Step(before.retyped(now), False, now)
     if all(plain.get(part) == [(before.files[part], True)] for part in rewritten):
-        return True
-    doubted = altered or {number for number, version in now.versions.items() if version in now.writers}
-    if not doubted or not doubted <= now.names.keys():
-        # Without a name it is gone by now.
-        return False
-    for number in doubted:
-        name, writers = now.names[number], now.writers or frozenset({now.versions[number]})
-        told[writers, tables[0], name] += 1
-        count = sum(message.retypes(name, tables) for message in messages if message.writers & writers)
-        if count < told[writers, tables[0], name]:
-            return False
-    return True
+        return _Step(before.retyped(now) | altered, False, now)
+    altered = altered or frozenset(number for number, version in now.versions.items() if version in now.writers)
+    return _Step(altered, True, now)
 
 
-def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, str]:
-    """The names of a table's columns."""
-    query = (
-        "SELECT attnum::int, attname::text FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attnum > 0 ORDER BY 1"
-    )
-    return dict(connection.execute(query, [oid]).fetchall())
+class _LivingColumn(NamedTuple):
+    """`place`: where statements alter it. `tables`: what these may call that."""
+
+    name: str
+    place: int
+    tables: Names
 
 
-def _tables(connection: psycopg.Connection[Any], oid: int) -> set[str]:
-    """The names that statements may call a table by which alter its columns."""
-    return {name for (name,) in connection.execute(_NAMES, {"oid": oid}).fetchall()}
+def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, _LivingColumn]:
+    """A table's columns by number."""
+    rows = connection.execute(_COLUMNS, {"oid": oid}).fetchall()
+    return {
+        number: _LivingColumn(name, place, frozenset((schema, table) for schema, table in tables))
+        for number, name, place, tables in rows
+    }
