@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.rig import Rig
@@ -21,10 +23,22 @@ def test_rows_that_differ_in_the_computed_column_of_their_key_alone_are_all_ther
     assert rig.comparison().equal
 
 
-def test_an_index_over_some_rows_does_not_make_a_part_of_the_key_a_whole_one(rig: Rig) -> None:
-    rig.both("CREATE TABLE t (a integer, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))")
+@pytest.mark.parametrize(
+    "later",
+    [
+        "CREATE UNIQUE INDEX ON t (a) WHERE b > 5",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)",
+        "ALTER TABLE t DROP g, ADD PRIMARY KEY (b)",
+    ],
+)
+def test_no_index_of_a_later_moment_makes_a_part_of_the_key_a_whole_one(rig: Rig, later: str) -> None:
+    rig.both(
+        "CREATE TABLE t (a integer, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))",
+        "CREATE TABLE u (a integer PRIMARY KEY, b integer NOT NULL, g integer GENERATED ALWAYS AS (b) STORED NOT NULL)",
+    )
     rig.prepare()
-    rig.write("INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)", "CREATE UNIQUE INDEX ON t (a) WHERE b > 5")
+    rig.write("INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)", later, "INSERT INTO u VALUES (1, 1)")
+    rig.write("ALTER TABLE u DROP CONSTRAINT u_pkey, ADD PRIMARY KEY (b)")
     rig.capture("run")
-    (found,) = open_reader(rig.config.log_url).state().relations
-    assert not any(column.key for column in found.columns)
+    found = open_reader(rig.config.log_url).state().relations
+    assert {one.table: [column.name for column in one.columns if column.key] for one in found} == {"t": [], "u": ["a"]}

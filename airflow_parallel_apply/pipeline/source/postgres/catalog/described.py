@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, sends_generated
+from airflow_parallel_apply.pipeline.source.postgres.catalog.former_keys import had_key_before, is_partial
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.catalog.key_kinds import key_kind
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import STORED, VIRTUAL, LivingColumn, Shape, shapes
@@ -113,7 +114,7 @@ def describe(
         "modifiers": [column.type_modifier for column in wire.columns],
     }
     rows = connection.execute(statement("columns"), arguments).fetchall()
-    typings = [Typing(name, base, is_enum, is_deterministic=not folded) for name, base, is_enum, folded, _ in rows]
+    typings = [Typing(name, base, is_enum, is_deterministic=not folded) for name, base, is_enum, folded, *_ in rows]
     shape = shape or Shape.of_what_is_gone(wire.oid, is_full=wire.replica_identity == _FULL)
     if seen is not None and known is not None and any((one.number or 0) > seen.last_number for one in known.columns):
         # A copy has come in between, of which nothing was told.
@@ -126,26 +127,15 @@ def describe(
             type_name=typing.type_name or (logged.get(number) if number is not None else None),
             is_deterministic=not folded if number is None else number not in folded,
         )
-        for typing, number, (*_, folded, _) in zip(typings, numbers, rows, strict=True)
+        for typing, number, (*_, folded, _, _) in zip(typings, numbers, rows, strict=True)
     ]
-    if rows and _is_partial(wire, numbers, rows[0][-1], shape):
+    *_, generated, indexes = rows[0] if rows else ((), ())
+    if is_partial(wire, numbers, generated, indexes, shape, seen, known):
         wire = replace(wire, columns=tuple(replace(column, key=False) for column in wire.columns))
-    had_key = _had_key(shape, seen, known)
+    had_key = had_key_before(shape, seen, known)
     then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape
     table = _described(connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known)
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
-
-
-def _is_partial(
-    wire: WireRelation, numbers: Sequence[int | None], indexes: Sequence[Sequence[int]], shape: Shape
-) -> bool:
-    """True if the message lacks columns of its key that are computed: by a part of it rows are not told apart.
-    `indexes`: the columns of the unique indexes that the table has now, whichever was the key.
-    """
-    sent = {number for number, column in zip(numbers, wire.columns, strict=True) if column.key}
-    unsent = {number for number, column in shape.columns.items() if column.generated}.difference(numbers)
-    keys = [{*index} for index in indexes]
-    return sent not in keys and any(sent == key - unsent for key in keys)
 
 
 def _as_told(shape: Shape, seen: Sighting) -> Shape:
@@ -338,13 +328,3 @@ def _is_generated(shape: Shape, number: int | None) -> bool | None:
     """
     found = shape.columns.get(number) if number is not None else None
     return bool(found.generated) if found is not None else None
-
-
-def _had_key(shape: Shape, seen: Sighting | None, known: Relation | None) -> bool:
-    """True if the index that tells rows apart now did so before the message, too."""
-    if seen is not None:
-        return seen.key == shape.key
-    if known is None or shape.key is None:
-        return False
-    names = {shape.columns[number].name for number in shape.key[1]}
-    return names == {column.name for column in known.columns if column.key}

@@ -1,6 +1,6 @@
 -- How the columns of a relation message are typed now, in their order; and by number the table's columns, gone ones too,
--- that are compared otherwise than by their text, and those of each unique index. A domain is compared as its base
--- type.
+-- that are compared otherwise than by their text, generated ones that can be part of a replica identity, and those of
+-- each unique index. A domain is compared as its base type.
 WITH RECURSIVE wire AS (
     SELECT w.type, w.modifier, w.number
     FROM unnest(%(types)s::oid[], %(modifiers)s::int[]) WITH ORDINALITY AS w (type, modifier, number)
@@ -20,6 +20,11 @@ SELECT
         FROM pg_catalog.pg_attribute a
         JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation AND NOT c.collisdeterministic
         WHERE a.attrelid = %(oid)s AND a.attnum > 0
+    ),
+    ARRAY(
+        SELECT a.attnum::int
+        FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '' AND a.attnotnull
     ),
     (
         SELECT coalesce(json_agg((i.indkey::int2[])[0:i.indnkeyatts - 1]), '[]')
