@@ -50,7 +50,9 @@ def test_the_steps_of_a_serial_unit_run_in_order_and_move_all_positions(filled: 
     steps = [
         Truncate(relation_ids=(1,), restart_identity=True),
         Merge(staged),
-        Statement(text="ALTER TABLE accounts ADD COLUMN extra int DEFAULT 7; ALTER TABLE accounts ADD odd text DEFAULT ';''$$'"),
+        Statement(
+            text="ALTER TABLE accounts ADD extra int DEFAULT 7; ALTER TABLE accounts ADD odd text DEFAULT ';''$$'"
+        ),
         Replay(rows_of(filled, Row(seqno=1, operation="D", values=("4", None, None)))),
     ]
     filled.target.commit(unit, steps)

@@ -130,7 +130,7 @@ def writers_of(messages: Iterable[SignedMessage]) -> frozenset[int]:
 
 
 def _statements(ddl: str) -> Iterator[str]:
-    """What stands between semicolons, other ones than in strings, quoted names and comments."""
+    """The statements of a text: what stands between semicolons that no string, quoted name or comment has."""
     found = ""
     for part in _PARTS.findall(written(ddl)):
         if part == ";":

@@ -57,12 +57,12 @@ Pair = tuple[RegisteredTable, RegisteredTable]
 
 
 Names = frozenset[tuple[str, str]]
-"""What statements may call a table, or the type that it is of: `schema` and `name`."""
+"""The names that statements may have for a table, or for the type that it is of: `schema` and `name`."""
 
 
 class Alteration(NamedTuple):
-    """Of a column, in all tables that inherit it, by the transaction that the catalog calls `writers`. `place`: the
-    table, or the type of tables, that statements alter.
+    """A change of a column, in all tables that inherit it, by the transaction that the catalog calls `writers`.
+    `place`: the table, or the type of tables, that statements alter.
     """
 
     writers: frozenset[int]
@@ -173,7 +173,7 @@ def has_older_row(
 
 @dataclass(slots=True)
 class _History:
-    """What happened to a table. `alterations`: of its columns, by statements that call it by one of `names`.
+    """The steps that a table went through. `alterations`: of its columns, by statements that call it by one of `names`.
     `is_doubted`: one of them may have had a USING. `has_names`: all columns that such a one altered are there.
     """
 
@@ -226,7 +226,7 @@ def _is_told(
 
 
 class _Step(NamedTuple):
-    """What altered columns; `is_doubted` if it may have had a USING. `look`: what the table had become."""
+    """A statement that altered columns; `is_doubted` if it may have had a USING. `look`: what the table had become."""
 
     columns: frozenset[int]
     is_doubted: bool
