@@ -153,6 +153,7 @@ def _target_findings(
                     followed=names_of(relations),
                     renames=config.ddl is DdlPolicy.APPLY,
                     are_empty=is_to_be_empty,
+                    are_new=is_new,
                     may_lack_tables=makes_tables,
                 ),
             ),

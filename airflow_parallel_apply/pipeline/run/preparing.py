@@ -158,7 +158,9 @@ def _try_to_prepare(
             )
             require_empty = first and config.start is not Start.EQUAL
             relations = relations if first else expected_at_target(config, relations)
-            looked_for = Expectation(channels=config.channels, tables=tuple(relations), are_empty=require_empty)
+            looked_for = Expectation(
+                channels=config.channels, tables=tuple(relations), are_empty=require_empty, are_new=first
+            )
             warnings = require_applicable(
                 findings_at(writing.target, config, looked_for), op="prepare", pipeline=config.pipeline
             )

@@ -30,6 +30,8 @@ class Expectation:
     followed: tuple[tuple[str, str], ...] = ()
     are_empty: bool = False
     """True if `tables` are to have no rows."""
+    are_new: bool = False
+    """True before the first run, with whatever rows it begins: another log's seqnos are none of this one's."""
     renames: bool = False
     """True if DDL may give followed tables other names, which takes the right to create tables."""
     may_lack_tables: bool = False

@@ -187,6 +187,16 @@ def test_a_table_without_statistics_is_not_taken_for_an_empty_one(tmp_path: Path
     assert [one.what for one in found] == ["public.a has rows in the lake, and is to have none"]
 
 
+@pytest.mark.parametrize(("options", "refused"), [("", 0), ("?feed=true", 1)])
+def test_changes_of_another_log_are_not_fed_behind_those_of_a_former_one(
+    tmp_path: Path, options: str, refused: int
+) -> None:
+    rig = LakeRig(f"delta://{tmp_path}{options}", [A]).begin()
+    rig.apply(-1, 1, [row(1, "I", "1", "a")])
+    found = errors(rig.open().findings(Expectation(channels=1, tables=(A,), are_new=True)))
+    assert [one.what for one in found] == ["public.a has rows in the lake, and is to have none"] * refused
+
+
 def test_partitions_whose_values_do_not_all_come_back_are_refused(tmp_path: Path) -> None:
     rig = LakeRig(f"delta://{tmp_path}", [A])
     write_deltalake(rig.lake.table_uri("public", "a"), pa.table({"id": ["1"], "v": [""]}), partition_by=["v"])

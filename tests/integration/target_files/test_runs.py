@@ -245,8 +245,9 @@ def test_what_a_person_does_from_outside_works_as_with_a_database(rig: Rig, lake
     removal = drop_pipeline("demo", rig.source, rig.target, log_url=rig.config.log_url, with_log=True)
     assert any("files in" in left.what for left in removal.left)
     assert len(files_of(lake)) == named > 0
-    again = check_pipeline(rig.config, rig.source, rig.target)
-    assert any("has files of a pipeline already" in finding.what for finding in again.findings)
+    for start in Start:
+        again = check_pipeline(rig.having(start=start).config, rig.source, rig.target)
+        assert any("has files of a pipeline already" in finding.what for finding in again.findings)
 
 
 @gated

@@ -237,8 +237,10 @@ def test_rows_that_were_there_come_first_as_reads(make_rig: Make, broker: KafkaB
     assert operations[:160] == ["read"] * 160
     assert "read" not in operations[160:]
     assert operations[-1] == "insert"
-    again = check_pipeline(rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2").config, rig.source, rig.target)
-    assert any("has a topic feed.public.t that is not empty" in finding.what for finding in again.findings)
+    for start in (Start.COPY, Start.EQUAL):
+        anew = rig.having(pipeline="anew", log_url=f"{rig.config.log_url}2", start=start)
+        again = check_pipeline(anew.config, rig.source, rig.target)
+        assert any("has a topic feed.public.t that is not empty" in finding.what for finding in again.findings)
 
 
 @gated

@@ -20,6 +20,8 @@ from airflow_parallel_apply.pipeline.target.expectation import Expectation
 _PARTITIONS: Final = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp)
 """Types whose values come back from the name of a partition; an empty text comes back as null to other readers."""
 
+_OTHERS: Final = "Feed another lake: by their seqnos the changes of two logs are not told apart."
+
 
 def lake_findings(
     lake: Lake, expected: Expectation, known: Sequence[KnownTable], definitions: Callable[[], Sequence[Relation]]
@@ -44,8 +46,9 @@ def lake_findings(
             for what, note in format_troubles(table):
                 yield _error(relation, what, note)
             yield from _partition_findings(table, relation)
-        if table is not None and (expected.are_empty or relation.name in unbegun) and has_rows(table, relation.name):
-            yield _error(relation, "has rows in the lake, and is to have none")
+        begins = expected.are_empty or relation.name in unbegun or (lake.is_feed and expected.are_new)
+        if table is not None and begins and has_rows(table, relation.name):
+            yield _error(relation, "has rows in the lake, and is to have none", _OTHERS if lake.is_feed else "")
 
 
 def has_rows(table: DeltaTable, name: str) -> bool:

@@ -56,12 +56,12 @@ def _place_findings(dataset: Dataset, address: FilesAddress, pipeline: str, expe
             f"{address.url} is the directory of pipeline {head.pipeline}",
             note="Give each pipeline a directory of its own.",
         )
-    elif expected.are_empty and any(manifest.files for manifest in dataset.manifests()):
+    elif (expected.are_empty or expected.are_new) and any(manifest.files for manifest in dataset.manifests()):
         yield new_finding(
             Side.TARGET,
             _WHERE,
-            f"{address.url} has files of a pipeline already",
-            note="Give the pipeline a directory of its own; or start=equal, to go on behind them.",
+            f"{address.url} has files of a pipeline already, and another log numbers its transactions anew",
+            note="Give the pipeline a directory of its own.",
         )
 
 

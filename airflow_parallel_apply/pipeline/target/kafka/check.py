@@ -41,7 +41,8 @@ def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics
             f"topic {positions} has cleanup.policy={policy}, by which brokers remove positions of an idle pipeline",
             note=f"kafka-configs.sh --alter --topic '{positions}' --add-config cleanup.policy=compact",
         )
-    unbegun = {relation.name for relation in (expected.tables if expected.are_empty else expected.unbegun)}
+    begins = expected.are_empty or expected.are_new
+    unbegun = {relation.name for relation in (expected.tables if begins else expected.unbegun)}
     for relation in expected.tables:
         for trouble in _troubles(address, relation, expected.channels, counts):
             yield _table(relation, trouble)
