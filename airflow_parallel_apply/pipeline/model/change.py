@@ -119,7 +119,7 @@ class Relation:
     `canonical` is False when a key column's type has no canonical text (law 1): all the rows of the
     table then lie in one bucket. `replica_identity`: of a partitioned table the one that its partitions have together.
     `computed`: names of columns that the source computes and does not
-    send; None in a log of a version that did not ask.
+    send; None in a log of a version that did not ask. `computed_numbers`: their numbers, as in `Column`.
     """
 
     relation_id: int
@@ -129,6 +129,7 @@ class Relation:
     columns: tuple[Column, ...]
     canonical: bool = True
     computed: tuple[str, ...] | None = None
+    computed_numbers: tuple[int, ...] | None = None
     expressions: tuple[tuple[str, str], ...] = ()
     """Types and expressions of generated columns, by name, as ADD COLUMN takes them; those that are known."""
     oid: int | None = None
@@ -167,6 +168,13 @@ class Relation:
         """The names of columns that the source computes and does not send, as far as the definition says."""
         sent = {column.name for column in self.columns}
         return frozenset({*(self.computed or ()), *(name for name, _ in self.expressions)} - sent)
+
+    def computes(self, column: Column) -> bool:
+        """True if it computes a column, and does not send it, that a newer definition sends: by its number, since
+        another column may have its name by now. By its name where the numbers are not known.
+        """
+        is_it = column.number in (*(self.computed_numbers or ()), None)
+        return column.name in (self.computed or ()) and (is_it or self.computed_numbers is None)
 
     def newly_computed(self, old: Relation) -> tuple[tuple[str, str], ...]:
         """Those of `expressions` that an older definition does not compute, as far as it says."""
@@ -208,6 +216,7 @@ class Relation:
             "kinds": [column.kind for column in self.columns],
             "values": [str(column.value) for column in self.columns],
             "computed": self.computed,
+            "computed_numbers": self.computed_numbers,
             "expressions": self.expressions,
             "first_seqno": self.first_seqno,
         }
@@ -225,7 +234,8 @@ class Relation:
             oid=value.get("oid"),
             renaming=_renaming_from_json(value.get("renaming")),
             columns=_columns_from_json(value["columns"], value.get("kinds"), value.get("values")),
-            computed=tuple(value["computed"]) if value.get("computed") is not None else None,
+            computed=_tuple(value.get("computed")),
+            computed_numbers=_tuple(value.get("computed_numbers")),
             expressions=tuple((name, text) for name, text in value.get("expressions", ())),
             first_seqno=value.get("first_seqno"),
         )
@@ -238,8 +248,16 @@ class Relation:
             and len(self.columns) == len(other.columns)
             and all(one.is_as(another) for one, another in zip(self.columns, other.columns, strict=True))
             and (self.computed == other.computed or None in (self.computed, other.computed))
+            and (
+                self.computed_numbers == other.computed_numbers
+                or None in (self.computed_numbers, other.computed_numbers)
+            )
             and not self.recomputed(other)
         )
+
+
+def _tuple(values: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def _identity_from_json(word: str) -> ReplicaIdentity:

@@ -63,18 +63,20 @@ def compare_definitions(old: Relation, new: Relation) -> Redefinition:
         ),
         unclear=unclear,
         uncomputed=(
-            *(column for column in added if column.name in (old.computed or ())),
+            *(column for column in added if old.computes(column)),
             *(column for one, column in pairs if one.generated and column.generated is False),
         ),
     )
 
 
 def dropped_computed(old: Relation, new: Relation) -> tuple[str, ...]:
-    """Names of columns that an older definition computes and a newer one does not have at all, as far as both say. A
-    capture that comes after the column is gone knows the column by its expression alone, from definitions of before.
+    """Names of columns that an older definition computes and a newer one does not have at all, as far as both say, or
+    has as those of other columns. A capture that comes after the column is gone knows the column by its expression
+    alone, from definitions of before.
     """
     before = (*(old.computed or ()), *(name for name, _ in old.expressions))
-    there = {column.name for column in new.columns}.union(new.computed or (), (name for name, _ in new.expressions))
+    others = {one.name for one in new.columns if not one.generated and not old.computes(one)} & {*(old.computed or ())}
+    there = {one.name for one in new.columns}.union(new.computed or (), (name for name, _ in new.expressions)) - others
     return tuple(dict.fromkeys(name for name in before if new.computed is not None and name not in there))
 
 

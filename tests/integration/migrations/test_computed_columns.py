@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, ROWS, assert_equal, begin, recopied
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated, variants
+from tests.support.variants import GATED, gated, variants
 
 _COMPUTED = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
 
@@ -90,6 +90,23 @@ def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Ri
         rig.having(ddl=DdlPolicy.REFUSE).run()
     rig.run()
     assert_equal(rig)
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=GATED)])
+def test_a_plain_column_that_takes_a_computed_one_s_name_is_another(rig: Rig, ddl: DdlPolicy) -> None:
+    install(rig.source_dsn)
+    begin(rig, _COMPUTED)
+    rig = rig.having(ddl=ddl)
+    rig.write("ALTER TABLE t DROP g, ADD g integer DEFAULT 5", "DELETE FROM t WHERE id < 5")
+    for _ in range(2 if ddl is DdlPolicy.REFUSE else 0):
+        with pytest.raises(FatalError, match=r"column g of public\.t was (dropped|added as)") as told:
+            rig.run()
+        execute(rig.target_dsn, str(told.value).partition("the source's (")[2].partition("), then run")[0])
+    rig.run()
+    assert_equal(rig)
+    rig.write("ALTER TABLE t DROP g, ADD g uuid DEFAULT gen_random_uuid()", "DELETE FROM t WHERE id < 8")
+    with pytest.raises(FatalError, match=r"g of public\.t was (dropped|added as uuid)"):
+        rig.run()
 
 
 REPLACED = {

@@ -54,3 +54,15 @@ def test_one_about_a_column_that_no_row_has_told_of_says_what_to_do(rig: Rig) ->
     rig.write("UPDATE t SET c = 7 WHERE id = 1")
     rig.run()
     assert_equal(rig)
+
+
+def test_a_truncation_that_is_sent_behind_rows_of_its_transaction_is_refused(rig: Rig) -> None:
+    truncate = "TRUNCATE t"
+    rig.transaction("INSERT INTO t (id) VALUES (500)", truncate, ddl(truncate), "INSERT INTO t (id) VALUES (501)")
+    rig.run()
+    assert_equal(rig)
+    rig.transaction(truncate, "INSERT INTO t (id) VALUES (502)", ddl(truncate))
+    with pytest.raises(FatalError, match=r"writes rows of public\.t, which come by themselves: TRUNCATE") as refused:
+        rig.run()
+    skip_as_the_hint_says(rig, refused.value)
+    assert_equal(rig)

@@ -120,7 +120,7 @@ def describe(
         # A copy has come in between, of which nothing was told.
         seen = replace(seen, names=())
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
-    # A column whose type is gone by now is gone, too, or has another one: until then it is what the log says.
+    # A column whose type is gone is gone, too, or has another one: until then it is what the log says.
     logged = {} if known is None else {column.number: column.type_name for column in known.columns}
     typings = [
         typing._replace(
@@ -188,8 +188,7 @@ def _described(
     """A relation, without what older rows have in new columns. `had_key`: whether the index that tells rows apart now
     did so before the message, too.
     """
-    named = _named(wire, typings)
-    identity = wire.replica_identity
+    named, identity = _named(wire, typings), wire.replica_identity
     if shape.is_partitioned and shape.leaves_are_full and not any(column.key for column in wire.columns):
         # What is sent is for each partition to say; the root says how the message is marked.
         identity = _FULL
@@ -230,7 +229,8 @@ def _described(
         ),
         canonical=all(kind is not KeyKind.NOT_CANONICAL for kind, in_key in zip(kinds, is_key, strict=True) if in_key),
         # Of a table that is gone nobody says what it computed.
-        computed=tuple(column.name for column in computed) if shape.columns else None,
+        computed=tuple(column.name for column in computed.values()) if shape.columns else None,
+        computed_numbers=tuple(computed) if shape.columns else None,
         expressions=_expressions(shape, named, numbers, known),
         oid=wire.oid,
     )
@@ -281,14 +281,14 @@ def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape
 
 def _computed(
     shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
-) -> list[LivingColumn]:
-    """The columns that are computed and not sent. One that is new counts once the message has all columns that were
-    made before it, under the names of now: those are what its expression calls them.
+) -> dict[int, LivingColumn]:
+    """The columns that are computed and not sent, by number. One that is new counts once the message has all columns
+    that were made before it, under the names of now: those are what its expression calls them.
     """
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
     before = known.computed if known is not None else None
-    return [
-        column
+    return {
+        number: column
         for number, column in shape.columns.items()
         if column.generated
         and number not in there
@@ -297,7 +297,7 @@ def _computed(
             or column.name in before
             or all(there.get(one) == shape.columns[one].name for one in shape.plain if one < number)
         )
-    ]
+    }
 
 
 def _expressions(

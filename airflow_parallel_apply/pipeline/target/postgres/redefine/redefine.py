@@ -121,7 +121,8 @@ def is_followed(connection: Connection, session: Session, old: Relation, new: Re
     """
     found = compare_definitions(old, new)
     columns = find_columns(connection, session, new)
-    if found.unclear or found.uncertain or not all(_has(columns, column) for column in new.columns):
+    is_left = any(name in columns and columns[name].generated for name in dropped_computed(old, new))
+    if is_left or found.unclear or found.uncertain or not all(_has(columns, column) for column in new.columns):
         return False
     if old.name != new.name and find_tables(connection, [old], schema=session.schema) != (None,):
         return False
@@ -185,8 +186,7 @@ def _require_values(
     if fills.filling(connection, relation, column, found.type_name) is None:
         return
     what += f" and holds {column.fill} in older rows"
-    retype = fills.retyping_to_fill(connection, relation, column, found.type_name)
-    if retype is not None:
+    if (retype := fills.retyping_to_fill(connection, relation, column, found.type_name)) is not None:
         raise left(connection, relation, freed(connection, relation, Alteration(column.name, what, (retype,))))
     only_brought = ddl is DdlPolicy.REFUSE
     by_hand = fills.fill(connection, session, relation, column, found.type_name, only_brought=only_brought)
@@ -269,8 +269,8 @@ def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: 
         what.append(f"was renamed to {new.name}")
         # With both names there the renaming may have been done: to names that were swapped.
         is_certain = new.name not in columns
-        names = sql.Identifier(old.name), sql.Identifier(new.name)
-        statements.append(table + sql.SQL("RENAME COLUMN {} TO {}").format(*names))
+        rename = sql.SQL("RENAME COLUMN {} TO {}").format(sql.Identifier(old.name), sql.Identifier(new.name))
+        statements.append(table + rename)
     has = columns.get(old.name if what else new.name)
     is_retyped = old.type_name != new.type_name and has is not None and has.type_name != new.type_name
     if is_retyped and has is not None and has.type_name == old.type_name:

@@ -1,11 +1,12 @@
 """Rows that DDL which was sent writes to followed tables: the source sends its rows by themselves, so they would be
-written twice.
+written twice. And those that a TRUNCATE takes away again, which comes by itself, too: before them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, PlanError
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
@@ -13,6 +14,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 from airflow_parallel_apply.pipeline.target.steps import Statement
 
 Name = tuple[str, str]
+_NONE: Final = (0, 0, 0)
 
 
 @contextmanager
@@ -20,8 +22,8 @@ def refusing_rows(
     connection: Connection, session: Session, statement: Statement, names: Collection[Name]
 ) -> Iterator[None]:
     """Around the statement, in its transaction. `names`: those of the followed tables. Errors: `PlanError` where it
-    inserts, updates or deletes rows of a table that was there before; `ConfigurationError` where the server does not
-    count them; psycopg's own.
+    inserts, updates or deletes rows of a table that was there before, or empties one that got rows in this transaction;
+    `ConfigurationError` where the server does not count them; psycopg's own.
     """
     is_counted, there = connection.execute(session.sql("sent_rows", "there")).fetchone() or (False, "")
     if not is_counted:
@@ -33,8 +35,9 @@ def refusing_rows(
     before = _written(connection, session)
     yield
     after = _written(connection, session)
-    # A table that the statement makes holds no rows that come, but a partition of one that was there does.
-    parts = [oid for oid, counts in after.items() if any(map(int.__gt__, counts, before.get(oid, (0, 0, 0))))]
+    # A table that the statement makes holds no rows that come, but a partition of one that was there does. A TRUNCATE
+    # makes the server forget what it has counted.
+    parts = [oid for oid in {**before, **after} if before.get(oid, _NONE) != after.get(oid, _NONE)]
     written = _followed(connection, session, parts, names, {int(oid) for oid in there.split()}) if parts else []
     if written:
         raise PlanError(
