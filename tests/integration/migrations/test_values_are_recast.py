@@ -64,6 +64,22 @@ HIDDEN = {
     "ALTER TABLE t ALTER b TYPE bigint",
 }  # fmt: skip
 
+PASSED = {
+    "fewer digits, and as many again": [
+        "ALTER TABLE t ALTER n TYPE numeric(6,1)", "ALTER TABLE t ALTER n TYPE numeric(6,2)",
+    ],
+    "whole numbers, and more digits than ever": [
+        "ALTER TABLE t ALTER n TYPE integer", "SELECT 'run'", "ALTER TABLE t ALTER n TYPE numeric(9,2)",
+    ],
+    "without blanks, and without a rewrite back": [
+        "ALTER TABLE t ALTER a TYPE varchar(2)", "SELECT 'run'", "ALTER TABLE t ALTER a TYPE varchar(20)",
+    ],
+    "a new column": [
+        "ALTER TABLE t ADD n2 numeric(6,2) DEFAULT 1.55", "ALTER TABLE t ALTER n2 TYPE integer",
+        "ALTER TABLE t ALTER n2 TYPE numeric(6,2)",
+    ],
+}  # fmt: skip
+
 
 @pytest.fixture
 def rig(rig: Rig) -> Rig:
@@ -177,6 +193,23 @@ def test_what_it_does_not_tell_still_stops_the_run(rig: Rig, recipe: str) -> Non
     install(rig.source_dsn)
     write(rig, [HIDDEN[recipe]])
     require_doubt(rig, "b2?")
+
+
+@pytest.mark.parametrize("recipe", variants(PASSED, gated=[one for one in PASSED if "digits" not in one]))
+def test_a_type_under_which_no_row_was_written_stops_the_run_where_it_may_have_changed_values(
+    rig: Rig, recipe: str
+) -> None:
+    install(rig.source_dsn)
+    rig.write("UPDATE t SET a = 'x   ', n = n + 0.55")
+    rig.run()
+    write(rig, PASSED[recipe])
+    with pytest.raises(FatalError, match=r"columns of public\.t had other types in between.*: (n2?|a) \(.*recopy "):
+        rig.run()
+    execute(rig.target_dsn, *(one for one in PASSED[recipe] if "ADD" in one))
+    recopied(rig).run()
+    rig.write("DELETE FROM t WHERE id = 11")
+    rig.run()
+    assert_equal(rig)
 
 
 @gated

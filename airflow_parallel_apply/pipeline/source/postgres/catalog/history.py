@@ -92,7 +92,11 @@ def new_numbers(shape: Shape, before: Sighting | None) -> list[int]:
 def with_proven(sighting: Sighting, shape: Shape, proven: Mapping[int, str], before: Sighting | None) -> Sighting:
     """A sighting with what is known of older rows, now and by the one before it."""
     kept = before.fills if before is not None else ()
-    fills = {number: (type_name, fill) for number, type_name, fill in kept if number in shape.plain}
+    fills = {
+        number: (type_name, fill)
+        for number, type_name, fill in kept
+        if number in shape.plain and shape.columns[number].type_name == type_name
+    }
     for number, fill in proven.items():
         fills[number] = (shape.columns[number].type_name, fill)
     return (

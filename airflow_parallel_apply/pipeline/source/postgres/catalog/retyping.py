@@ -1,4 +1,4 @@
-"""Tells changes of a column's type that cannot leave the table's rows as they are."""
+"""Tells changes of a column's type that cannot leave the table's rows as they are, and those that keep all texts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,28 @@ _KINDS: Final = {
 them; so may any that is not here with another one (a domain, an oid).
 """
 
+_INTEGERS: Final = ("smallint", "integer", "bigint")
+_DECIMAL: Final = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_TEXT: Final = re.compile(r"(?:text|character varying(?:\((\d+)\))?)")
+
 
 def takes_rewrite(old: str, new: str) -> bool:
     """True if a column cannot take another type without a new file; types as `format_type` shows them."""
     ours, theirs = _kind(old), _kind(new)
     return ours is not None and theirs is not None and ours != theirs
+
+
+def keeps_texts(old: str, new: str) -> bool:
+    """True if every value of a type prints the same as one of another; False, too, where that is not known."""
+    if old in _INTEGERS and new in (*_INTEGERS, "numeric"):
+        return new == "numeric" or _INTEGERS.index(old) <= _INTEGERS.index(new)
+    ours, theirs = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
+    if ours is not None:
+        return new == "numeric" or (theirs is not None and ours[2] == theirs[2] and int(ours[1]) <= int(theirs[1]))
+    ours, theirs = _TEXT.fullmatch(old), _TEXT.fullmatch(new)
+    if ours is None or theirs is None:
+        return False
+    return theirs[1] is None or (ours[1] is not None and int(ours[1]) <= int(theirs[1]))
 
 
 def _kind(type_name: str) -> str | None:

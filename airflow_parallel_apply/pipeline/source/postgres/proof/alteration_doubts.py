@@ -4,23 +4,26 @@ otherwise: `alteration_doubts`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
 
+from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import listed
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.inheritance import altered_inheritance
 from airflow_parallel_apply.pipeline.source.postgres.proof.labels import renamed_labels
+from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import types_before
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.proof.untold_columns import exchanged_columns
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
-_NO_USING: Final = "there was no USING, and the target's columns have the source's types"
+_NO_USING: Final = (
+    "there was no USING, no column's type was changed more than once, and the target's columns have the source's types"
+)
 _VALUES_HINT: Final = (
     "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser "
     "ran parallel-apply install-ddl-capture at the source before."
@@ -57,19 +60,18 @@ def alteration_doubts(
     pairs: Sequence[Pair],
     known: Mapping[int, RegisteredTable],
     *,
-    sightings: Collection[Sighting],
+    log: LogState,
     horizon: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Yield the doubts of tables that are otherwise than registered, with what was registered of them. `known`: all
-    registered tables, by oid. `sightings`: those in the log. `horizon`: that of the registration. Errors: psycopg's
-    own.
+    registered tables, by oid. `horizon`: that of the registration. Errors: psycopg's own.
     """
-    yield from _value_doubts(connection, slot, publication, pairs, horizon)
+    yield from _value_doubts(connection, slot, publication, pairs, log, horizon)
     yield from _label_doubts(connection, slot, publication, pairs, horizon)
     yield from _attribute_doubts(connection, slot, publication, pairs, horizon)
     yield from _young_type_doubts(connection, slot, publication, pairs, horizon)
     yield from _inheritance_doubts(connection, slot, publication, pairs, known)
-    for before, after in exchanged_columns(connection, slot, publication, pairs, sightings):
+    for before, after in exchanged_columns(connection, slot, publication, pairs, log.sightings):
         what = f"a column of {after.name} was dropped and another one created, and the source's event trigger, which "
         what += "tells of such changes, did not tell of both"
         yield Doubt(table=after.name, what=what, more=_UNTOLD_HINT), before
@@ -80,10 +82,18 @@ def _value_doubts(
     slot: str,
     publication: str,
     pairs: Sequence[Pair],
+    log: LogState,
     horizon: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose rows may have other values than were sent, with what was registered of them."""
-    for (before, after), columns in altered_values(connection, slot, publication, pairs, horizon=horizon):
+    types = types_before(log) if pairs else {}
+    found = altered_values(connection, slot, publication, pairs, horizon=horizon, types=types)
+    for (before, after), columns, passed in found:
+        if passed:
+            what = f"columns of {after.name} had other types in between, and no row tells the target what these made "
+            what += f"of older values: {listed(passed)}"
+            yield Doubt(table=after.name, what=what, more=_SENT_HINT), before
+            continue
         what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "
         what += "shows that no USING gave older rows other values"
         yield Doubt(table=after.name, what=what, unless=_NO_USING, more=_VALUES_HINT), before

@@ -142,7 +142,7 @@ def prove(
             publication,
             pairs,
             known,
-            sightings=log.sightings,
+            log=log,
             horizon=horizon,
         ):
             doubts.append(table_doubt)

@@ -20,6 +20,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import Types, passed_types
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 
 _XIDS: Final = 2**32
@@ -37,7 +38,7 @@ WITH RECURSIVE above (number, name, oid, type_oid, is_inherited) AS (
     JOIN pg_catalog.pg_class c ON c.oid = i.inhparent
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = above.name
 )
-SELECT above.number::int, own.attname::text,
+SELECT above.number::int, own.attname::text, pg_catalog.format_type(own.atttypid, own.atttypmod),
     max(CASE WHEN above.is_inherited THEN 0 ELSE coalesce(t.oid, c.oid)::bigint END),
     array_agg(ARRAY[n.nspname::text, coalesce(t.typname, c.relname)::text])
 FROM above
@@ -45,10 +46,10 @@ JOIN pg_catalog.pg_class c ON c.oid = above.oid
 LEFT JOIN pg_catalog.pg_type t ON t.oid = above.type_oid
 JOIN pg_catalog.pg_namespace n ON n.oid = coalesce(t.typnamespace, c.relnamespace)
 JOIN pg_catalog.pg_attribute own ON own.attrelid = %(oid)s::bigint::oid AND own.attnum = above.number
-GROUP BY above.number, own.attname
+GROUP BY above.number, own.attname, own.atttypid, own.atttypmod
 ORDER BY above.number
 """
-"""A table's columns: number, name, where statements alter it, and what they may call that: the table, one that it
+"""A table's columns: number, name, type, where statements alter it, and what they may call that: the table, one that it
 inherits the column from, or the type that such a table is of.
 """
 
@@ -116,16 +117,21 @@ def altered_values(
     pairs: Sequence[Pair],
     *,
     horizon: int | None,
-) -> Iterator[tuple[Pair, tuple[str, ...]]]:
-    """Those whose older rows may have got other values, with the names of the columns. `horizon`: that of the
-    registration. Errors: psycopg's own.
+    types: Mapping[int, Mapping[int, Types]],
+) -> Iterator[tuple[Pair, tuple[str, ...], tuple[str, ...]]]:
+    """Those whose older rows may have got other values, with the names of the columns; or else with what is to be said
+    of the columns that had another type in between. `horizon`: that of the registration. `types`: as in `types_before`.
+    Errors: psycopg's own.
     """
-    doubted = []
+    doubted: dict[Pair, bool] = {}
     for pair in pairs:
         before, now = (Look.at(table) for table in pair)
-        files = before.rewritten(now)
-        if before.touched(now) and not all(has_older_row(connection, part, horizon=horizon) for part in files):
-            doubted.append(pair)
+        touched, known = before.touched(now), types.get(pair[0].oid, {})
+        is_rewritten = bool(touched) and not all(
+            has_older_row(connection, part, horizon=horizon) for part in before.rewritten(now)
+        )
+        if is_rewritten or any(len(known.get(number, ())) > 1 for number in touched):
+            doubted[pair] = is_rewritten
     messages = signed_messages(connection, slot, publication) if doubted else ()
     histories = [_history(connection, pair, messages) for pair in doubted]
     # A statement alters a column in all tables that inherit it, and each of them shows that.
@@ -135,12 +141,19 @@ def altered_values(
         total |= Counter(history.alterations)
         for alteration in history.alterations:
             called[alteration.place] |= history.names
-    for pair, history in zip(doubted, histories, strict=True):
-        told = history.has_names and all(_is_told(one, messages, total, called) for one in history.alterations)
-        if history.is_doubted and not told:
-            touched = Look.at(pair[0]).touched(Look.at(pair[1]))
-            columns = _columns(connection, pair[1].oid)
-            yield pair, tuple(column.name for number, column in columns.items() if number in touched)
+    for (pair, is_rewritten), history in zip(doubted.items(), histories, strict=True):
+        told = Counter(one.column for one in history.alterations if _is_told(one, messages, total, called))
+        touched = Look.at(pair[0]).touched(Look.at(pair[1]))
+        columns = {number: one for number, one in history.columns.items() if number in touched}
+        is_told = history.has_names and told.total() == len(history.alterations)
+        if is_rewritten and history.is_doubted and not is_told:
+            yield pair, tuple(column.name for column in columns.values()), ()
+            continue
+        types_now = {number: one.type_name for number, one in columns.items()}
+        found = passed_types(types.get(pair[0].oid, {}), messages, pair[0].oid, types_now)
+        passed = {columns[number].name: ones for number, ones in found.items()}
+        if unsent := {name: ones for name, ones in passed.items() if told[name] < len(ones) - 1}:
+            yield pair, (), tuple(f"{name} ({', '.join(ones)})" for name, ones in unsent.items())
 
 
 def has_older_row(
@@ -173,11 +186,13 @@ def has_older_row(
 
 @dataclass(slots=True)
 class _History:
-    """The steps that a table went through. `alterations`: of its columns, by statements that call it by one of `names`.
-    `is_doubted`: one of them may have had a USING. `has_names`: all columns that such a one altered are there.
+    """The steps that a table with these `columns` went through. `alterations`: of its columns, by statements that call
+    it by one of `names`. `is_doubted`: one of them may have had a USING. `has_names`: all columns that such a one
+    altered are there.
     """
 
     names: Names
+    columns: Mapping[int, _LivingColumn]
     alterations: list[Alteration] = field(default_factory=list)
     is_doubted: bool = False
     has_names: bool = True
@@ -186,7 +201,8 @@ class _History:
 def _history(connection: psycopg.Connection[Any], pair: Pair, messages: Sequence[SignedMessage]) -> _History:
     before, now = (Look.at(table) for table in pair)
     columns = _columns(connection, pair[1].oid)
-    found = _History(Names({(pair[0].schema, pair[0].table)}).union(*(column.tables for column in columns.values())))
+    names = Names({(pair[0].schema, pair[0].table)}).union(*(column.tables for column in columns.values()))
+    found = _History(names, columns)
     now = replace(now, names={number: column.name for number, column in columns.items()})
     for step in _steps(pair[0].oid, before, now, messages):
         if step.is_doubted:
@@ -271,6 +287,7 @@ class _LivingColumn(NamedTuple):
     """`place`: where statements alter it. `tables`: what these may call that."""
 
     name: str
+    type_name: str
     place: int
     tables: Names
 
@@ -279,6 +296,6 @@ def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, _Living
     """A table's columns by number."""
     rows = connection.execute(_COLUMNS, {"oid": oid}).fetchall()
     return {
-        number: _LivingColumn(name, place, frozenset((schema, table) for schema, table in tables))
-        for number, name, place, tables in rows
+        number: _LivingColumn(name, type_name, place, frozenset((schema, table) for schema, table in tables))
+        for number, name, type_name, place, tables in rows
     }
