@@ -134,7 +134,7 @@ def _target_findings(
         settled = tuple(relations) if is_new else ()
         unbegun: tuple[Relation, ...] = ()
         if state is not None:
-            positions = writing.positions()
+            positions = writing.positions() if writing.routing_digest() else ()
             settled = settled_at_target(config, relations, positions)
             unbegun = unbegun_at_target(config, relations, positions)
         findings = (
@@ -176,7 +176,7 @@ def _target_findings(
             return (
                 *findings,
                 *recopy_findings(config, writing),
-                *history_findings(config.log_url, session, config.pipeline),
+                *history_findings(config.log_url, session, config.pipeline, place=target.place),
             )
         return (
             *findings,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, ParallelApplyError, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
+from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 
 _ANEW: Final = (
     "If the source was restored with it, restore the target to that moment, too; if not, restore the log's newest "
@@ -21,13 +22,19 @@ _ANEW: Final = (
 )
 
 
-def require_history(log_url: str, session: PipelineSession) -> None:
-    """Errors: `Unavailable` where the log ends below what was applied or planned, which a network file system may show
-    for a moment; `LogError` where it has another history; those of log, ledger and target.
+def require_history(log_url: str, session: PipelineSession, *, place: str) -> None:
+    """`place`: the target's. Errors: `Unavailable` where the log ends below what was applied or planned, which a
+    network file system may show for a moment; `LogError` where it has another history; `TargetError` where the target
+    knows nothing of the pipeline, and the log lacks rows that it had; those of log, ledger and target.
     """
     ledger = session.ledger
+    known = ledger.state()
+    is_known = known is None or not known.channels or bool(session.target.routing_digest())
+    if known is not None and not is_known and not open_reader(log_url).identity.begins_empty:
+        raise positions_lost(place, pipeline=known.pipeline)
     # Before the log is looked at, which is always ahead of them.
-    applied_seqno = max((position.seqno for position in session.target.positions()), default=-1)
+    positions = session.target.positions() if is_known else ()
+    applied_seqno = max((position.seqno for position in positions), default=-1)
     reached = max(applied_seqno, ledger.planned_seqno())
     log = open_reader(log_url)
     state = log.state()
@@ -53,11 +60,11 @@ def require_history(log_url: str, session: PipelineSession) -> None:
             )
 
 
-def history_findings(log_url: str, session: PipelineSession, pipeline: str) -> tuple[Finding, ...]:
+def history_findings(log_url: str, session: PipelineSession, pipeline: str, *, place: str) -> tuple[Finding, ...]:
     """The same, for people. Errors: those of ledger and target."""
     try:
-        require_history(log_url, session)
-    except (Unavailable, LogError) as error:
+        require_history(log_url, session, place=place)
+    except (Unavailable, LogError, TargetError) as error:
         return (_finding(log_url, error, pipeline),)
     return ()
 

@@ -78,7 +78,7 @@ def open_run(
         log = open_reader(config.log_url)
         # `capture` may have been the release before's.
         writing.migrate()
-        require_history(config.log_url, writing)
+        require_history(config.log_url, writing, place=target.place)
         if not catch_up:
             _refuse_known_gap(log, writing, run_id)
         lease = max(config.lease, HANDOVER_LEASE)

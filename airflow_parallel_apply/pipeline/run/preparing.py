@@ -44,7 +44,6 @@ from airflow_parallel_apply.pipeline.run.values import CaptureReport
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.source.protocol import PreparedElsewhere, SourceChanged
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
-from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.queue.open import prepare_queue
 
 _logger = logging.getLogger(__name__)
@@ -135,10 +134,7 @@ def _try_to_prepare(
         first = state is None
         if state is not None:
             _require_log(config, state.log_id)
-            require_history(config.log_url, writing)
-            if config.start is Start.EQUAL and state.generation > NO_GENERATION and not writing.target.positions():
-                # The log has no rows from before it, which the target had: from its start it leads to other tables.
-                raise positions_lost(target.place, pipeline=config.pipeline)
+            require_history(config.log_url, writing, place=target.place)
         if first:
             found = beginning_findings(
                 config, writing.target, reading.has_changes, copies_into_log=into_log is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated
+from tests.support.variants import GATED, gated
 
 
 @pytest.fixture
@@ -124,3 +125,42 @@ def test_one_without_some_of_its_positions_applies_nothing_twice(
         with pytest.raises(TargetError, match=r"positions in .* are gone.*parallel-apply drop"):
             again.run()
     begins_anew(first)
+
+
+@pytest.mark.parametrize(
+    ("start", "gone"),
+    [
+        (Start.COPY, ("DELETE FROM parallel_apply.pipeline",)),
+        pytest.param(Start.COPY, ("DROP SCHEMA parallel_apply CASCADE", "TRUNCATE t"), marks=GATED),
+        pytest.param(Start.EMPTY, ("DROP SCHEMA parallel_apply CASCADE",), marks=GATED),
+    ],
+)
+def test_one_that_its_ledger_elsewhere_knows_better_applies_nothing_from_the_beginning(
+    pipeline: Rig, ledger_dsn: str, start: Start, gone: Sequence[str]
+) -> None:
+    pipeline.both("TRUNCATE t")
+    first = replace(pipeline.having(start=start), ledger_dsn=ledger_dsn)
+    first.write(*(["INSERT INTO t VALUES (1, 'there before')"] if start is Start.COPY else []))
+    first.run()
+    first.write("INSERT INTO t VALUES (2, 'since')")
+    first.run()
+    execute(first.target_dsn, *gone)
+    first.write("INSERT INTO t VALUES (3, 'behind')")
+    with pytest.raises(TargetError, match=r"positions in .* are gone.*parallel-apply drop"):
+        first.run()
+    if start is Start.COPY:
+        found = errors(check_pipeline(first.config, first.source, first.target).findings)
+        assert any("are gone" in finding.what for finding in found), found
+    begins_anew(first)
+
+
+@gated
+def test_one_that_is_empty_gets_all_rows_again_from_a_log_that_has_them(pipeline: Rig, ledger_dsn: str) -> None:
+    pipeline.both("TRUNCATE t")
+    first = replace(pipeline.having(start=Start.EMPTY), ledger_dsn=ledger_dsn)
+    first.prepare()
+    first.write("INSERT INTO t VALUES (2, 'since')")
+    first.run()
+    execute(first.target_dsn, "DROP SCHEMA parallel_apply CASCADE", "TRUNCATE t")
+    first.run()
+    assert first.comparison().equal

@@ -37,6 +37,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions.branches import (
     settle,
     without_branches,
 )
+from airflow_parallel_apply.pipeline.target.postgres.positions.gone_positions import require_no_rows
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import (
     Standing,
@@ -135,6 +136,8 @@ class PostgresTarget:
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
         ledger = self._ledger_name()
+        if self._ledger is not None and generation > 0 and not self.routing_digest():
+            require_no_rows(self._session, self._relations.all_names())
         return lay_out(self._session, log_id=log_id, routing=routing, generation=generation, ledger=ledger)
 
     def take(

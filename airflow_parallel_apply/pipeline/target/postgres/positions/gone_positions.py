@@ -4,13 +4,14 @@ seqno.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.filled import filled
 
 
 def positions_gone(connection: Connection, session: Session, channels: Sequence[int]) -> TargetError:
@@ -25,6 +26,19 @@ def positions_gone(connection: Connection, session: Session, channels: Sequence[
             f"{_inserting(session, channels, seqno, generation)} at the target; then run again. {error.hint}"
         )
     return error
+
+
+def require_no_rows(session: Session, names: Collection[tuple[str, str]]) -> None:
+    """For a pipeline that its ledger elsewhere knows, and this database does not. `names`: those of its tables. Errors:
+    `TargetError` where one has rows.
+    """
+    with session.transaction("route") as connection:
+        known = {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]}
+        there = connection.execute(session.sql("positions", "there"), known).fetchall()
+        tables = [sql.Identifier(schema, table) for schema, table in there]
+        for (schema, table), has_rows in zip(there, filled(connection, tables), strict=True):
+            if has_rows:
+                raise positions_lost(f"{session.schema}.position", f"{schema}.{table}", pipeline=session.pipeline)
 
 
 def _inserting(session: Session, channels: Sequence[int], seqno: int, generation: int) -> str:

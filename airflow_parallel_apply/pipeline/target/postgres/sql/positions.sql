@@ -14,6 +14,13 @@ SELECT generation, clean_stop_seqno FROM {schema}.pipeline WHERE pipeline = %(pi
 SELECT channel, seqno, generation, claim FROM {schema}.position WHERE pipeline = %(pipeline)s
 ORDER BY channel FOR UPDATE;
 
+-- name: there
+SELECT n.nspname::text, c.relname::text
+FROM unnest(%(schemas)s::text[], %(tables)s::text[]) AS named (schema, name)
+JOIN pg_namespace n ON n.nspname = named.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = named.name AND c.relkind IN ('r', 'p')
+ORDER BY 1, 2;
+
 -- name: generation
 SELECT generation, routing_digest FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR SHARE;
 
