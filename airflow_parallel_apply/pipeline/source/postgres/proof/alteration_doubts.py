@@ -33,13 +33,16 @@ _LABELS_FIRST: Final = (
     "Run each such ALTER TYPE … RENAME VALUE at the target, too, if it has the type, and then go on: "
 )
 _SENT_HINT: Final = "Such a statement is followed if it is sent as a DDL message in its transaction."
+_SINCE: Final = (
+    "no row was written to the table between the beginning of the last green run that applied everything (it was not "
+    "stopped, and had neither an until nor a data interval) and the last "
+)
 _NO_ROWS: Final = (
-    "no row was written to the table between the beginning of the last green run and the last statement that altered "
-    "the type, and the target's columns have the type, altered in the same way"
+    f"{_SINCE}statement that altered the type, and the target's columns have the type, altered in the same way"
 )
 _NO_RENAMED_LABEL: Final = (
-    "no row was written to the table between the beginning of the last green run and the last ALTER TYPE … RENAME "
-    "VALUE, if there was any, and the target's columns have the type, altered in the same way"
+    f"{_SINCE}ALTER TYPE … RENAME VALUE, if there was any, and the target's columns have the type, altered in the same "
+    "way"
 )
 _NO_OTHER_ROWS: Final = "its rows are the same on both sides"
 

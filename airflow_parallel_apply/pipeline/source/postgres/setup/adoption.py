@@ -144,8 +144,13 @@ class PostgresAdopting:
                     f"nobody can vouch for {name}: {listed(wrong)}",
                     f"Run `{command_line('recopy', [name])}`.",
                 )
-        # As they were compared: what becomes of them meanwhile is in doubt again.
-        vouched = {oid: table for oid, table in proof.observed.items() if table.name in names}
+        # As they were compared: what becomes of them meanwhile is in doubt again. A name that they had meanwhile is the
+        # next run's to tell.
+        vouched = {
+            one.oid: replace(now, schema=one.schema, table=one.table, touched=one.touched)
+            for one in registration.tables
+            if (now := proof.observed.get(one.oid)) is not None and now.name in names
+        }
         self._slot.mark()
         # The horizon stays: by that other tables are in doubt.
         known = tuple(vouched.get(one.oid, one) for one in registration.tables)
