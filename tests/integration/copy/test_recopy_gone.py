@@ -50,10 +50,11 @@ def test_what_the_log_has_of_a_table_that_is_dropped_is_passed_over(rig: Rig) ->
 def test_a_definition_that_nobody_can_follow_any_more_is_passed_over(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.run()
+    drop, send = "DROP TABLE public.t", rig.ddl("DROP TABLE public.t")
     rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "UPDATE t SET v = 'new' WHERE id < 3")
     with pytest.raises(FatalError, match="recopy") as refused:
         rig.run()
-    rig.write("DROP TABLE t", "UPDATE u SET v = 'new' WHERE id < 5")
+    rig.transaction(drop, send, "UPDATE u SET v = 'new' WHERE id < 5")
     follow(rig, str(refused.value))
     require_green_and_equal(rig)
 

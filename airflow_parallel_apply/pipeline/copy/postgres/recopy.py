@@ -23,6 +23,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -233,7 +234,9 @@ class Recopy:
                 after_seqno=applied_seqno,
             )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
-            recorded = (*(copy for _, copy in (*stood_for, *parts)), *done)
+            # What is gone was not copied: DDL of before, which was sent, comes upon no copy there.
+            gone = (replace(copy, offset=0) for _, copy in stood_for)
+            recorded = (*gone, *(copy for _, copy in parts), *done)
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
         self._analyze(tables)
