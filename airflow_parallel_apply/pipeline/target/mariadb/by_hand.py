@@ -40,6 +40,13 @@ def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: boo
     renamed = _renamed(found)
     if any(after in renamed for after in renamed.values()):
         yield _EXCHANGED
+    former = {column.name for column in older.columns}
+    for old, after in renamed.items():
+        if table is not None and {old, after} <= table.columns.keys() and after not in former:
+            yield (
+                f"the target has both {old} and {after}: the rows that were applied have this column's values in {old}, "
+                f"and are to have them in {after}"
+            )
     for change in found.changes:
         new = change.new
         if change.old is None and new is not None and new.name in there:

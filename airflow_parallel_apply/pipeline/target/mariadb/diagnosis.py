@@ -81,7 +81,8 @@ _HINTS: Final = {
     ER.BAD_NULL_ERROR: "The target demands a value that the source has none for: make the column nullable.",
     _NO_PARTITION: "Add a partition that takes the value: ALTER TABLE … ADD PARTITION (PARTITION … VALUES …).",
     ER.NO_SUCH_TABLE: NO_TABLE,
-    ER.BAD_FIELD_ERROR: "Add the column to the target's table.",
+    ER.BAD_FIELD_ERROR: "If it was renamed there before these rows were applied, give it this name back. Only a column "
+    "that never was there is to be added.",
     _READ_ONLY: _PRIMARY,
     ER.NET_PACKET_TOO_LARGE: PACKET,
     CONSTRAINT_FAILED: "A CHECK of the target's table does not hold for the source's row: drop it, or make it as the "

@@ -7,16 +7,34 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Finding, Side, hint_of, new_finding
 from airflow_parallel_apply.pipeline.target.mariadb.guards import guard_findings
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import BYTES, TEXTS, Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.staging import MOST_COLUMNS
+from airflow_parallel_apply.pipeline.target.mariadb.table_names import missing_table
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable, find_table
 
 _finding: Final = partial(new_finding, Side.TARGET)
+
+
+def describe_table(session: Session, relation: Relation) -> TargetTable:
+    """The table that a definition's rows go into. Errors: `TargetError` where there is none, or it lacks a column, as
+    one that somebody has renamed before these rows were applied; the driver's own.
+    """
+    table = find_table(session, relation)
+    if table is None:
+        raise missing_table(session, relation)
+    for column in relation.columns:
+        if column.name not in table.columns:
+            found = _lacking(table, column, shown(table.database, table.name))
+            raise TargetError(
+                found.what, table=relation.name, column=column.name, hint=f"{hint_of([found])} Then run again."
+            )
+    return table
 
 
 def misfits(session: Session, relation: Relation) -> list[Finding]:
@@ -163,8 +181,8 @@ def _lacking(table: TargetTable, column: Column, name: str) -> Finding:
         return found
     renaming = f"RENAME COLUMN {shown(surplus[0])} TO {shown(column.name)}"
     note = (
-        f"The target alone has {', '.join(surplus)}. If the source renamed that column: ALTER TABLE {name} {renaming}. "
-        f"If {column.name} is a new one: ALTER TABLE {name} {adding}."
+        f"The target alone has {', '.join(surplus)}. If that is the same column, which was renamed at one side: ALTER "
+        f"TABLE {name} {renaming}. If {column.name} is another one: ALTER TABLE {name} {adding}."
     )
     return replace(found, fix=(), note=note)
 

@@ -8,11 +8,12 @@ from pymysql.constants import ER
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.finding import hint_of
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of
+from airflow_parallel_apply.pipeline.target.mariadb.fit import describe_table
 from airflow_parallel_apply.pipeline.target.mariadb.guards import guard_findings
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.table_names import require_own_name
-from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable, describe_table
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.relations import Relations
 
 

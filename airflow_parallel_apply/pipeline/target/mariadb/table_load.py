@@ -24,12 +24,13 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetErr
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR, lists, values_of
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of, place_in, wording
+from airflow_parallel_apply.pipeline.target.mariadb.fit import describe_table
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import Form, Refused, form_of
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.staging import OPERATION, UNSENT, create_staging
-from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable, describe_table
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's text that are sent at once."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.table_names import missing_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,22 +126,6 @@ def find_table(session: Session, relation: Relation) -> TargetTable | None:
         by_hash=frozenset(tuple(unique[index]) for index in by_hash),
         has_one_index=len(indexes) == 1,
     )
-
-
-def describe_table(session: Session, relation: Relation) -> TargetTable:
-    """The same. Errors: `TargetError` where there is none, or it lacks a column; the driver's own."""
-    table = find_table(session, relation)
-    if table is None:
-        raise missing_table(session, relation)
-    lacking = [column.name for column in relation.columns if column.name not in table.columns]
-    if lacking:
-        raise TargetError(
-            "the target's table lacks a column",
-            table=relation.name,
-            column=lacking[0],
-            hint="Add it to the target's table, then run again.",
-        )
-    return table
 
 
 def _columns(session: Session, place: Sequence[str]) -> list[TargetColumn]:
