@@ -1,17 +1,20 @@
-"""The command by which a person brings a table to a newer definition: a renamed column is never added anew."""
+"""The command by which a person brings a table to a newer definition: a renamed column is never added anew, and a new
+one has in older rows what it has at the source.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.mariadb.mapping import proposed_type
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import literal, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
 
-_NULLS = (None, "NULL")
+_NULL: Final = "NULL"
 _EXCHANGED = (
     "Without the RENAME COLUMN, where you have done that since a run said so; if somebody did it before, the columns "
     "have values of each other: drop the pipeline, and begin anew with a copy"
@@ -44,18 +47,15 @@ def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: boo
     for old, after in renamed.items():
         if table is not None and {old, after} <= table.columns.keys() and after not in former:
             yield (
-                f"the target has both {old} and {after}: the rows that were applied have this column's values in {old}, "
+                f"the target has both {old} and {after}: the rows that were applied have the column's values in {old}, "
                 f"and are to have them in {after}"
             )
     for change in found.changes:
         new = change.new
         if change.old is None and new is not None and new.name in there:
-            yield (
-                f"the target has {new.name} already: older rows are to have {new.fill or 'the value'} in it, as at the "
-                "source"
-            )
-        elif change.old is None and new is not None and new.fill not in _NULLS:
-            yield f"older rows have {new.fill} in {new.name} at the source: add it with that as its DEFAULT"
+            yield f"the target has {new.name} already: older rows are to have {_value(new)} in it, as at the source"
+        elif change.old is None and new is not None and new.fill != _NULL and literal(new) is None:
+            yield f"older rows are to have {_value(new)} in {new.name}, as at the source"
     for column in dict.fromkeys((*found.uncertain, *found.unclear)):
         yield f"nothing tells whether {column.name} is the column of before, whose values older rows have"
 
@@ -83,7 +83,13 @@ def _changes(found: Redefinition, there: set[str]) -> Iterator[str]:
             yield f"RENAME COLUMN {shown(old)} TO {shown(new)}"
     for column in (one.new for one in found.changes if one.old is None):
         if column is not None and (column.name not in there or column.name in dropped):
-            yield f"ADD COLUMN {shown(column.name)} {proposed_type(column)}"
+            value = literal(column)
+            default = "" if value is None else f" DEFAULT {value}"
+            yield f"ADD COLUMN {shown(column.name)} {proposed_type(column)}{default}"
+
+
+def _value(column: Column) -> str:
+    return literal(column) or column.fill or "values that nothing tells"
 
 
 def _renamed(found: Redefinition) -> dict[str, str]:

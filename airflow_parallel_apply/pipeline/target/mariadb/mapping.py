@@ -7,6 +7,7 @@ takes values of any type, as the source's text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,6 +17,7 @@ from airflow_parallel_apply.pipeline.model.change import Column
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn
+from airflow_parallel_apply.pipeline.target.older_rows import fill_text
 
 TEXTS: Final = ("varchar", "tinytext", "text", "mediumtext", "longtext")
 BYTES: Final = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
@@ -90,9 +92,9 @@ def form_of(column: Column, found: TargetColumn) -> Form:
     wanted = proposed_type(column)
     is_text = found.type in TEXTS or column.value.kind is ValueKind.OPAQUE
     if column.key and is_text and column.kind in (KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.NOT_CANONICAL):
-        is_opaque = column.value.kind is ValueKind.OPAQUE
+        is_kept_as_text = column.value.kind in (ValueKind.OPAQUE, ValueKind.TEXT)
         raise Refused(
-            "is part of the key, and equal values of the source's have several texts", "" if is_opaque else wanted
+            "is part of the key, and equal values of the source's have several texts", "" if is_kept_as_text else wanted
         )
     if found.is_generated:
         raise Refused("is computed here, and the source sends it", wanted)
@@ -143,6 +145,24 @@ def proposed_type(column: Column) -> str:
             return f"varchar({_KEY_LENGTH}) CHARACTER SET utf8mb4 COLLATE {collation}"
         case _:
             return "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+
+def literal(column: Column) -> str | None:
+    """The default that gives a new column of the proposed type what rows older than it have at the source; None where
+    that is NULL, or not known, or no value of the type.
+    """
+    text, kind = fill_text(column.fill), column.value.kind
+    if text is None or (kind in PATTERNS and not re.fullmatch(PATTERNS[kind], text)):
+        return None
+    match kind:
+        case ValueKind.BOOLEAN:
+            return str(int(text == "t"))
+        case ValueKind.BYTES:
+            return f"X'{text[2:]}'"
+        case ValueKind.INSTANT:
+            text = text.removesuffix(_UTC)
+    doubled = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{doubled}'"
 
 
 def _holds(column: Column, found: TargetColumn) -> bool:

@@ -35,6 +35,10 @@ from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's text that are sent at once."""
 
+TAKES_ANY: Final = (
+    "a text column takes any value as the source's text; one of a key has to be a varchar, and an index takes 768 "
+    "letters of all its columns together"
+)
 _NOT_ALLOWED: Final = (1148, 3948, 4166)
 """The server takes no files from clients."""
 
@@ -156,7 +160,7 @@ class TableLoad(RelationLoad):
             column=column,
             seqno=int(changes.seqnos[place]),
             values=value,
-            hint="Give the target's column a type that has it: a text column takes any value as the source's text. "
+            hint=f"Give the target's column a type that has it: {TAKES_ANY}. "
             "Changing it at the source does not help: the log has this value already.",
         )
 

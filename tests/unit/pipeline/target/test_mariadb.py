@@ -16,12 +16,15 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
-from airflow_parallel_apply.pipeline.model.value_type import ValueKind
+from airflow_parallel_apply.pipeline.model.change import Column
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind, ValueType
 from airflow_parallel_apply.pipeline.target.mariadb.address import parse_address
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import place_in, translate
-from airflow_parallel_apply.pipeline.target.mariadb.mapping import PATTERNS
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import PATTERNS, Refused, form_of, literal
 from airflow_parallel_apply.pipeline.target.mariadb.naming import StagingOwner, owner_of, staging_table
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted, shown
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn
 from tests.support.log_rows import relation
 
 
@@ -117,3 +120,41 @@ def test_texts_are_told_from_those_that_no_value_there_has(
 def test_names_are_quoted_for_statements_with_values_and_shown_as_a_person_types_them() -> None:
     assert quoted("a`b", "50%") == "`a``b`.`50%%`"
     assert shown("a`b", "50%") == "`a``b`.`50%`"
+
+
+def test_no_type_is_offered_for_a_key_whose_equal_values_have_several_texts() -> None:
+    key = Column(name="k", type_name="citext", kind=KeyKind.NOT_CANONICAL, key=True, value=ValueType.parse("text"))
+    found = TargetColumn(
+        name="k",
+        type="varchar",
+        full_type="varchar(191)",
+        charset="utf8mb4",
+        collation="utf8mb4_nopad_bin",
+        precision=None,
+        scale=None,
+        fraction=None,
+        is_nullable=False,
+        has_default=False,
+        is_generated=False,
+    )
+    with pytest.raises(Refused, match="equal values of the source's have several texts") as refused:
+        form_of(key, found)
+    assert refused.value.wanted == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "fill", "default"),
+    [
+        ("boolean", "'t'", "1"),
+        ("integer 32", "'5'", "'5'"),
+        ("bytes", r"E'\\x5c27'", "X'5c27'"),
+        ("instant", "'2026-01-31 10:00:00+00'", "'2026-01-31 10:00:00'"),
+        ("date", "'infinity'", None),
+        ("text", r"E'c:\\it''s'", r"'c:\\it''s'"),
+        ("text", "''", "''"),
+        ("text", "NULL", None),
+        ("text", None, None),
+    ],
+)
+def test_older_rows_have_a_default_in_the_servers_words(value: str, fill: str | None, default: str | None) -> None:
+    assert literal(Column(name="c", type_name="", fill=fill, value=ValueType.parse(value))) == default
