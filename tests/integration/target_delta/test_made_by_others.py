@@ -197,6 +197,14 @@ def test_changes_of_another_log_are_not_fed_behind_those_of_a_former_one(
     assert [one.what for one in found] == ["public.a has rows in the lake, and is to have none"] * refused
 
 
+def test_a_column_that_was_renamed_ahead_of_its_rows_is_to_get_its_name_back(rig: LakeRig) -> None:
+    table = rig.table(A)
+    renamed = table.to_pyarrow_table().rename_columns(["id", "w"])
+    write_deltalake(table, renamed, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(TargetError, match=r"lacks column v .* give it this name back"):
+        rig.apply(1, 2, [row(2, "U", "1", "new")])
+
+
 def test_partitions_whose_values_do_not_all_come_back_are_refused(tmp_path: Path) -> None:
     rig = LakeRig(f"delta://{tmp_path}", [A])
     write_deltalake(rig.lake.table_uri("public", "a"), pa.table({"id": ["1"], "v": [""]}), partition_by=["v"])

@@ -22,6 +22,10 @@ UNSENT: Final = "__unsent"
 STAGED: Final = (OPERATION, SEQNO, UNSENT)
 """Names of staged columns behind those of the table; reserved there."""
 
+_AHEAD: Final = (
+    "These rows have that column. If it was renamed in the lake before they were applied, give it this name back; add "
+    "only one that never was there. Then clear the task open."
+)
 _EXACT_KEYS: Final = {KeyKind.INTEGER, KeyKind.TEXT, KeyKind.UUID, KeyKind.TIME, KeyKind.EXACT}
 """Kinds whose keys are equal if and only if their texts are."""
 
@@ -154,7 +158,9 @@ def require_fit(relation: Relation, found: pa.Schema, *, adds_columns: bool = Fa
             op="commit",
             table=relation.name,
             column=finding.column,
-            hint="Bring the table's columns to the source's, and clear the task open.",
+            hint="Bring the table's columns to the source's, and clear the task open."
+            if finding.column in found.names
+            else _AHEAD,
         )
 
 
