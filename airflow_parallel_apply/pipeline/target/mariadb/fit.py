@@ -32,7 +32,11 @@ def describe_table(session: Session, relation: Relation) -> TargetTable:
         if column.name not in table.columns:
             found = _lacking(table, column, shown(table.database, table.name))
             raise TargetError(
-                found.what, table=relation.name, column=column.name, hint=f"{hint_of([found])} Then run again."
+                found.what,
+                table=relation.name,
+                column=column.name,
+                hint=f"{hint_of([found])} One that was dropped here is to have the values of older rows again, unless "
+                "the source drops it, too. Then run again.",
             )
     return table
 
