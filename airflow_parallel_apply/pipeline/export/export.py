@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import UnfitColumns
 from airflow_parallel_apply.pipeline.encode.progress import Encoded, Progress
-from airflow_parallel_apply.pipeline.errors import EncodeError
+from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
 from airflow_parallel_apply.pipeline.export.open import open_place, open_query
 from airflow_parallel_apply.pipeline.export.options import ExportOptions, QueryOptions
 from airflow_parallel_apply.pipeline.export.protocol import QUERIES, Attempt, Held, Place, Stretch
@@ -35,8 +35,8 @@ def export_changes(
 
     `place`: a directory, or a URL. Columns with values that their types cannot hold keep the source's text from then
     on, and are named. Errors: `EncodeError`, also for a place that has another log's changes, or another format;
-    `LogError` for what was purged; `Unavailable`, also when cancelled. Whatever it raises, all of this call is
-    committed, or nothing: the next one goes on from what the place has.
+    `LogError` for what was purged; `Unavailable` for a log that ends before the position, and when cancelled. Whatever
+    it raises, all of this call is committed, or nothing: the next one goes on from what the place has.
     """
     opened = open_place(place, options, cancelled)
     state = log.state()
@@ -63,7 +63,16 @@ def export_changes(
         )
 
     def todo(attempt: Attempt) -> Stretch | None:
-        return behind(NO_SEQNO if attempt.held is None else attempt.held.position)
+        position = NO_SEQNO if attempt.held is None else attempt.held.position
+        if position > state.last_seqno:
+            raise Unavailable(
+                f"the log ends at seqno {state.last_seqno}, and {place} has its changes up to seqno {position}: it is "
+                "an older state of itself",
+                op="export",
+                hint="It is tried again: a network file system may show an older state for a moment. If the log was "
+                "restored together with its source, export to another place.",
+            )
+        return behind(position)
 
     return _export(opened, log.identity.log_id, options, todo, report)
 

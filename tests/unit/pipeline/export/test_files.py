@@ -289,6 +289,16 @@ def test_a_place_keeps_one_log_and_one_format(log_url: str, place: str, tmp_path
         export(log_url, place, format=Format.CSV)
 
 
+def test_a_log_that_was_set_back_is_noticed(log_url: str, place: str, tmp_path: Path) -> None:
+    export(log_url, place)
+    former = str(tmp_path / "former")
+    make_log(former)
+    append(former, 0, TRANSACTIONS[:3])
+    with pytest.raises(Unavailable, match=r"ends at seqno 2, and .* up to seqno 4: .*another place"):
+        export(former, place)
+    assert changes(place) == CHANGES
+
+
 def test_a_file_that_was_swept_before_its_commit_is_noticed(log_url: str, place: str) -> None:
     def sweep(encoded: Encoded) -> None:
         for path in data_files(place):
