@@ -196,7 +196,7 @@ class DirectoryLogWriter:
         )
         # Below an offset that was a table's before, its rows were left out then.
         before = {(one.schema, one.table): one.below_offset for one in state.passed_over}
-        moved = [one for name, one in given.items() if one.below_offset > before.get(name, -1)]
+        moved = [one for name, one in given.items() if one.below_offset > before.get(name, 0)]
         if not moved:
             return
         names = {(one.schema, one.table) for one in moved}

@@ -33,7 +33,8 @@ from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, Slot
 from airflow_parallel_apply.pipeline.source.protocol import Look, OpenLog
 
 _START_ANEW: Final = (
-    f"{START_ANEW} If nobody wrote to the source since the last green run, keep the rows, and use start=equal."
+    f"{START_ANEW} If `parallel-apply compare` finds both sides equal, and nobody writes to the source, keep the rows, "
+    "and use start=equal."
 )
 
 _FIRST_TO_MIGRATE_SLOTS: Final = 170000
