@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -14,10 +13,8 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
-from airflow_parallel_apply.pipeline.copy.postgres.recopy import Recopy
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
-    FatalError,
     ParallelApplyError,
     SourceError,
     TargetError,
@@ -25,10 +22,9 @@ from airflow_parallel_apply.pipeline.errors import (
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.ddl_messages import ddl, install
-from tests.support.plain_rig import plain_rig
 from tests.support.pooler import transaction_pooler
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED, gated
+from tests.support.variants import gated
 
 
 def test_a_column_that_was_sent_and_has_another_name_by_now_is_named(rig: Rig) -> None:
@@ -274,79 +270,6 @@ def test_a_log_without_any_row_left_is_read_compacted_and_gone_on_with(rig: Rig)
         rig.write(f"UPDATE t SET v = '{number}' WHERE id = 2")
         rig.capture(f"later {number}")
     require_green_and_equal(rig)
-
-
-@gated
-def test_without_the_right_to_be_a_replica_tables_with_foreign_keys_are_refused_before_anything_changes(
-    source_dsn: str, target_dsn: str, tmp_path: Path
-) -> None:
-    with plain_rig(source_dsn, target_dsn, tmp_path) as rig:
-        rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY REFERENCES t)")
-        rig.prepare()
-        rig.write("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
-        rig.run()
-        with pytest.raises(ConfigurationError, match="foreign keys") as refused:
-            again(rig, "t")
-        assert "session_replication_role" in (refused.value.hint or "")
-        rig.write("INSERT INTO t VALUES (2)")
-        require_green_and_equal(rig)
-
-
-@pytest.mark.parametrize("moment", [pytest.param("before", marks=GATED), "meanwhile"])
-def test_without_that_right_no_foreign_key_to_one_partition_acts_on_what_a_copy_removes(
-    source_dsn: str, target_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    with plain_rig(source_dsn, target_dsn, tmp_path) as rig:
-        rig.both(
-            "CREATE TABLE t (id integer PRIMARY KEY) PARTITION BY RANGE (id)",
-            "CREATE TABLE t_1 PARTITION OF t DEFAULT",
-            "CREATE TABLE u (id integer PRIMARY KEY)",
-        )
-        rig.prepare()
-        rig.write("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)")
-        rig.run()
-        owner = make_conninfo(rig.target_dsn, user="postgres")
-        key = "ALTER TABLE u ADD CONSTRAINT k FOREIGN KEY (id) REFERENCES t_1 ON DELETE CASCADE"
-        keep = Recopy.keep_runs_out
-
-        def keeping(recopy: Recopy) -> None:
-            keep(recopy)
-            execute(owner, key)
-
-        if moment == "before":
-            execute(owner, key)
-        else:
-            monkeypatch.setattr(Recopy, "keep_runs_out", keeping)
-        with pytest.raises(FatalError, match="foreign key") as refused:
-            again(rig, "t")
-        assert "GRANT SET ON PARAMETER session_replication_role" in (refused.value.hint or "")
-        execute(owner, "ALTER TABLE u DROP CONSTRAINT k")
-        rig.write("INSERT INTO t VALUES (2)")
-        require_green_and_equal(rig)
-
-
-@gated
-@pytest.mark.parametrize(("event", "body"), [("INSERT", "DELETE FROM child"), ("TRUNCATE", "UPDATE child SET v = 1")])
-def test_without_that_right_a_trigger_that_changes_rows_which_a_foreign_key_may_change_is_named(
-    source_dsn: str, target_dsn: str, tmp_path: Path, event: str, body: str
-) -> None:
-    with plain_rig(source_dsn, target_dsn, tmp_path) as rig:
-        rig.both(
-            "CREATE TABLE t (id integer PRIMARY KEY)",
-            "CREATE TABLE parent (id integer PRIMARY KEY)",
-            "CREATE TABLE child (id integer PRIMARY KEY REFERENCES parent ON DELETE CASCADE, v integer)",
-        )
-        rig.prepare()
-        rig.write(*(f"INSERT INTO {table} VALUES (1)" for table in ("t", "parent", "child")))
-        rig.run()
-        execute(
-            make_conninfo(rig.target_dsn, user="postgres"),
-            f"CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {body}; RETURN NULL; END$$",
-            f"CREATE TRIGGER act AFTER {event} ON t EXECUTE FUNCTION act()",
-        )
-        with pytest.raises(FatalError, match=r"the trigger act of t changes what is applied"):
-            again(rig, "t")
-        require_green_and_equal(rig)
 
 
 @gated

@@ -172,9 +172,6 @@ def _sent_column(number: int, name: str, type_oid: int, type_modifier: int, key:
     return _SentColumn(wire, Typing(*typing), number)
 
 
-_column: Final = lru_cache(maxsize=_KEPT_COLUMNS)(Column)
-
-
 def _described(
     connection: psycopg.Connection[Any],
     wire: WireRelation,
@@ -195,39 +192,28 @@ def _described(
     # Rows of before a key may have had equals. By all its values each is told apart, whatever the key is.
     has_key = shape.key is not None and had_key and set(shape.key[1]) <= set(numbers)
     key = set(shape.key[1]) if shape.key is not None and has_key else set()
-    is_key = [
+    is_key = tuple(
         number in key if identity == _FULL else column.key for number, column in zip(numbers, wire.columns, strict=True)
-    ]
-    # What is no part of a key is compared by nothing but its text, whatever its collation.
-    kinds = [
-        key_kind(row.base_type or "", is_enum=row.is_enum, is_deterministic=row.is_deterministic or not in_key)
-        for row, in_key in zip(typings, is_key, strict=True)
-    ]
+    )
     # An ordinary table's message says itself what was sent, whatever its identity is by now.
     if identity == _FULL and not any(is_key) and shape.is_partitioned and not shape.leaves_are_full:
         raise _unidentified(connection, wire, shape)
     computed = _computed(shape, named, numbers, known)
+    columns = _columns(
+        tuple(named),
+        tuple(typings),
+        tuple(numbers),
+        is_key,
+        tuple(_is_generated(shape, number) for number in numbers),
+        has_numbers=shape.last_number > 0,
+    )
     relation = Relation(
         relation_id=NO_RELATION,
         schema=wire.schema,
         table=wire.table,
         replica_identity=_IDENTITIES[identity],
-        columns=tuple(
-            _column(
-                name=name,
-                type_name=type_name,
-                kind=kind,
-                key=in_key,
-                number=number,
-                is_unclear=number is None and shape.last_number > 0,
-                generated=_is_generated(shape, number),
-                value=value_type(type_name, typing.base_type or "", is_enum=typing.is_enum),
-            )
-            for (name, type_name), typing, kind, number, in_key in zip(
-                named, typings, kinds, numbers, is_key, strict=True
-            )
-        ),
-        canonical=all(kind is not KeyKind.NOT_CANONICAL for kind, in_key in zip(kinds, is_key, strict=True) if in_key),
+        columns=columns,
+        canonical=all(column.kind is not KeyKind.NOT_CANONICAL for column in columns if column.key),
         # Of a table that is gone nobody says what it computed.
         computed=tuple(column.name for column in computed.values()) if shape.columns else None,
         computed_numbers=tuple(computed) if shape.columns else None,
@@ -235,6 +221,39 @@ def _described(
         oid=wire.oid,
     )
     return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)
+
+
+@lru_cache(maxsize=_KEPT_COLUMNS)
+def _columns(
+    named: Sequence[tuple[str, str]],
+    typings: Sequence[Typing],
+    numbers: Sequence[int | None],
+    is_key: Sequence[bool],
+    is_generated: Sequence[bool | None],
+    *,
+    has_numbers: bool,
+) -> tuple[Column, ...]:
+    """The columns of a relation. Thousands of tables have few different lists of them."""
+    return tuple(
+        Column(
+            name=name,
+            type_name=type_name,
+            # What is no part of a key is compared by nothing but its text, whatever its collation.
+            kind=key_kind(
+                typing.base_type or "",
+                is_enum=typing.is_enum,
+                is_deterministic=typing.is_deterministic or not in_key,
+            ),
+            key=in_key,
+            number=number,
+            is_unclear=number is None and has_numbers,
+            generated=generated,
+            value=value_type(type_name, typing.base_type or "", is_enum=typing.is_enum),
+        )
+        for (name, type_name), typing, number, in_key, generated in zip(
+            named, typings, numbers, is_key, is_generated, strict=True
+        )
+    )
 
 
 def _named(wire: WireRelation, typings: Sequence[Typing]) -> list[tuple[str, str]]:

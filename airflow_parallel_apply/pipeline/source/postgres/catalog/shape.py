@@ -87,7 +87,7 @@ class Shape:
             oid=self.oid,
             offset=lsn,
             last_number=self.last_number,
-            absent=tuple(number for number in range(1, self.last_number + 1) if number not in named),
+            absent=tuple(sorted({*range(1, self.last_number + 1)} - named)),
             generated=tuple(number for number, column in columns if column.generated == STORED),
             key=self.key,
             rewritten=self.rewritten,
