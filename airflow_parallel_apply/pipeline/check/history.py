@@ -1,8 +1,9 @@
 """Check that a log still is what its target has applied of it: a log that was restored, and its source with it, goes on
 with other transactions under the numbers of those that it has lost.
 
-A position never is beyond its log, and neither is a plan: both follow what is durable there. And where the last planned
-epoch ends at the source, so does its last transaction in the log. The source cannot tell: it was restored, too.
+A position never is beyond its log, and neither is a plan, or the end of a run once it is settled: they follow what is
+durable there. And where the last planned epoch ends at the source, so does its last transaction in the log. The source
+cannot tell: it was restored, too.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _ANEW: Final = (
 
 
 def require_history(log_url: str, session: PipelineSession, *, place: str) -> None:
-    """`place`: the target's. Errors: `Unavailable` where the log ends below what was applied or planned, which a
-    network file system may show for a moment; `LogError` where it has another history; `TargetError` where the target
-    knows nothing of the pipeline, and the log lacks rows that it had; those of log, ledger and target.
+    """`place`: the target's. Errors: `Unavailable` where the log ends below what was applied or planned, or below the
+    end of a run, which a network file system may show for a moment; `LogError` where it has another history;
+    `TargetError` where the target knows nothing of the pipeline, and the log lacks rows that it had; those of log,
+    ledger and target.
     """
     ledger = session.ledger
     known = ledger.state()
@@ -36,6 +38,7 @@ def require_history(log_url: str, session: PipelineSession, *, place: str) -> No
     positions = session.target.positions() if is_known else ()
     applied_seqno = max((position.seqno for position in positions), default=-1)
     reached = max(applied_seqno, ledger.planned_seqno())
+    reached = max((reached, *ledger.run_cuts(reached)))
     log = open_reader(log_url)
     state = log.state()
     if reached > state.last_seqno:

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, Unavailable
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 SETTINGS = {"shared_buffers": "16MB", "max_wal_size": "64MB", "autovacuum": "off", "fsync": "off"}
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
@@ -81,6 +82,19 @@ def test_source_and_log_of_an_earlier_moment_do_not_go_on_with_a_later_target(
     anew = pipeline.having(start=Start.COPY)
     anew.run()
     assert anew.comparison().equal
+
+
+@gated
+def test_a_run_whose_end_the_log_has_lost_is_not_opened_again(
+    server: PostgresServer, pipeline: Rig, tmp_path: Path
+) -> None:
+    """Its lanes would wait for that transaction for ever, or end at another one of its number."""
+    keep(server, pipeline, tmp_path)
+    pipeline.write("INSERT INTO t VALUES (2, 'lost')")
+    pipeline.capture("r")
+    bring_back(server, pipeline, tmp_path)
+    with pytest.raises(Unavailable, match="an older state of itself"):
+        pipeline.capture("r")
 
 
 @pytest.mark.long
