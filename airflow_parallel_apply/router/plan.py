@@ -59,6 +59,7 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
                 None,
                 log_id=log.identity.log_id,
                 routing=routing_of(config, writing.target.colocation(config.tables)),
+                is_known=True,
             )
             planned = extend_plan(log, writing, config, generation=None)
             with _router(config):

@@ -320,6 +320,18 @@ def test_a_generation_is_above_all_that_is_known_of_it(side: Side) -> None:
     assert side.session.acquire(log_id="log1", owner="run1", lease=LEASE, above=7).generation == 8
 
 
+def test_what_was_removed_is_not_registered_again_by_who_knew_it(side: Side) -> None:
+    """It would begin at the log's beginning, in tables that have rows."""
+    for go_on in (
+        lambda: side.session.acquire(log_id="log1", owner="run1", lease=LEASE, is_known=True),
+        lambda: side.session.route(None, log_id="log1", routing=Routing(channels=1), is_known=True),
+        lambda: side.ledger.freeze_run("r", 100),
+    ):
+        with pytest.raises(OwnershipLost, match="the pipeline was removed"):
+            go_on()
+    assert side.ledger.state() is None
+
+
 def test_a_merge_point_is_counted_once_however_often_its_claimants_say_so(side: Side) -> None:
     side.start()
     for seqno in (4, 4, 9):

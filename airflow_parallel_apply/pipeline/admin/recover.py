@@ -47,7 +47,7 @@ def recover_pipeline(target: Endpoint, pipeline: str) -> Recovered:
         session.migrate()
         pending = session.target.pending()
         owner = f"recover on {socket.gethostname()} pid {os.getpid()}"
-        taken = session.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue)
+        taken = session.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue, is_known=True)
         session.ledger.release(taken.generation, clean_stop_seqno=stopped_at(session.target.positions()))
     return Recovered(
         pipeline=pipeline,

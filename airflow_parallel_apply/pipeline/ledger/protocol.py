@@ -102,11 +102,23 @@ class Ledger(Protocol):
         """None where the ledger knows no such pipeline, or is not installed."""
         ...
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
+    def acquire(
+        self,
+        *,
+        log_id: str,
+        owner: str,
+        lease: timedelta,
+        queue: str = "",
+        above: int = 0,
+        is_known: bool = False,
+    ) -> PipelineState:
         """Take the lease and raise the generation, whose tasks are in `queue` (a place; empty: the ledger's database),
         beyond `above`: a ledger that was restored may have forgotten generations that the queue has tasks of.
         `LeaseBusy` while another owner's lease lasts, or tables are copied anew. Registers the pipeline on first use.
         The same owner re-enters at once. Another log id than the registered one is a `ConfigurationError`.
+
+        `is_known`: the caller has seen the pipeline. It was removed if it is gone, and is not registered again, at the
+        log's beginning: `OwnershipLost`.
         """
         ...
 
@@ -127,8 +139,18 @@ class Ledger(Protocol):
         """The pipeline's last routing. `ConfigurationError` if there was none."""
         ...
 
-    def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
-        """See `PipelineSession.route`. `positions.lay_out` is called before the change is committed."""
+    def route(
+        self,
+        generation: int | None,
+        *,
+        log_id: str,
+        routing: Routing,
+        positions: RoutedPositions,
+        is_known: bool = False,
+    ) -> None:
+        """See `PipelineSession.route`. `positions.lay_out` is called before the change is committed. `is_known`: as in
+        `acquire`.
+        """
         ...
 
     # --- run bounds ---

@@ -81,13 +81,24 @@ class PipelineSession:
                 hint="Clear the task capture with everything downstream of it, or run parallel-apply prepare.",
             )
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
+    def acquire(
+        self,
+        *,
+        log_id: str,
+        owner: str,
+        lease: timedelta,
+        queue: str = "",
+        above: int = 0,
+        is_known: bool = False,
+    ) -> PipelineState:
         """Own the pipeline and all its positions under a new generation, which is above all that ledger, target and
         queue know. Errors: those of `Ledger.acquire`; `OwnershipLost` when another run was faster.
         """
         if not self.is_one_database:
             above = max(above, self.target.generation())
-        taken = self.ledger.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above)
+        taken = self.ledger.acquire(
+            log_id=log_id, owner=owner, lease=lease, queue=queue, above=above, is_known=is_known
+        )
         try:
             self.target.own(taken.generation)
         except ParallelApplyError:
@@ -108,7 +119,7 @@ class PipelineSession:
         known = None if state is None else state.generation
         return (known,) if self.is_one_database else (known, self.target.generation())
 
-    def route(self, generation: int | None, *, log_id: str, routing: Routing) -> None:
+    def route(self, generation: int | None, *, log_id: str, routing: Routing, is_known: bool = False) -> None:
         """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
         plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal.
         `generation` None: the caller owns nothing, so only a first registration or an idle pipeline may change, and a
@@ -117,13 +128,15 @@ class PipelineSession:
 
         What lies together by the target's foreign keys alone changes when all positions are equal: until then the
         former routing stays, and rows that refer to those of another channel wait for a merge point.
+
+        `is_known`: as in `Ledger.acquire`.
         """
         state = self.ledger.state()
         if state is not None and state.channels and not all_equal(self.target.positions()):
             former = self.ledger.routing()
             if replace(routing, colocation=former.colocation) == former:
                 routing = former
-        self.ledger.route(generation, log_id=log_id, routing=routing, positions=self.target)
+        self.ledger.route(generation, log_id=log_id, routing=routing, positions=self.target, is_known=is_known)
 
     def drop(self, *, force: bool) -> Removal:
         """Remove everything of this pipeline from both. Idempotent. `LeaseBusy` while a run's lease lasts, unless

@@ -92,6 +92,7 @@ def open_run(
                 lease=lease,
                 queue=tasks.place,
                 above=tasks.highest_generation(),
+                is_known=True,
             )
         except LeaseBusy as busy:
             busy.reach_seqno = _goes_first(log, writing, run_id)

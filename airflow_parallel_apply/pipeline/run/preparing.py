@@ -185,7 +185,7 @@ def _try_to_prepare(
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(LeaseBusy):
             routing = routing_of(config, writing.target.colocation(config.tables))
-            writing.route(None, log_id=prepared.log_id, routing=routing)
+            writing.route(None, log_id=prepared.log_id, routing=routing, is_known=not first)
             if first:
                 # Until a run opens, somebody may rename what has the rows.
                 writing.target.note_tables()

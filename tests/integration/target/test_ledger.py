@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.errors import (
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.postgres import schema
+from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget, schema
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.conftest import LEASE, Scene
@@ -106,6 +106,18 @@ def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
     scene.run("INSERT INTO parallel_apply.schema_version VALUES (99)")
     with pytest.raises(ConfigurationError, match="version 99"):
         scene.target.migrate()
+
+
+def test_a_slow_target_does_not_end_the_session_of_its_ledger(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_limit(**_: object) -> int:
+        limit = scene.ledger._session.connection().execute("SHOW idle_in_transaction_session_timeout").fetchone()
+        limits.append(limit)
+        return -1
+
+    limits: list[object] = []
+    monkeypatch.setattr(PostgresTarget, "lay_out", lambda _, **names: read_limit(**names))
+    scene.session.route(None, log_id="log1", routing=Routing(channels=1))
+    assert limits == [("10s" if scene.ledger_dsn is None else "10min",)]
 
 
 @gated

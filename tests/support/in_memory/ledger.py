@@ -73,8 +73,17 @@ class MemoryLedger:
         lapsed_for = self._clock() - found.lease_until
         return replace(found, is_owned=self._is_owned(), lapsed_for=None if lapsed_for < timedelta(0) else lapsed_for)
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
-        found = self._registered(log_id)
+    def acquire(
+        self,
+        *,
+        log_id: str,
+        owner: str,
+        lease: timedelta,
+        queue: str = "",
+        above: int = 0,
+        is_known: bool = False,
+    ) -> PipelineState:
+        found = self._registered(log_id, is_known=is_known)
         if self._is_owned() and found.owner != owner:
             raise LeaseBusy(f"run {found.owner} owns the pipeline", generation=found.generation)
         return self._write(
@@ -103,8 +112,16 @@ class MemoryLedger:
             raise ConfigurationError("the pipeline was never routed")
         return self._data.routing
 
-    def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
-        found = self._registered(log_id)
+    def route(
+        self,
+        generation: int | None,
+        *,
+        log_id: str,
+        routing: Routing,
+        positions: RoutedPositions,
+        is_known: bool = False,
+    ) -> None:
+        found = self._registered(log_id, is_known=is_known)
         if found.routing_digest == routing.digest and positions.routing_digest() == routing.digest:
             return
         if generation is None and found.owner is not None:
@@ -124,6 +141,8 @@ class MemoryLedger:
 
     def freeze_run(self, run_id: str, until_offset: int, interval: Interval | None = None) -> RunBounds:
         assert interval is None
+        if self._data.state is None:
+            raise OwnershipLost("the pipeline was removed")
         return self._data.runs.setdefault(run_id, RunBounds(run_id=run_id, until_offset=until_offset, until_seqno=None))
 
     def settle_run(self, run_id: str, until_seqno: int) -> RunBounds:
@@ -244,7 +263,9 @@ class MemoryLedger:
     def close(self) -> None:
         """Holds nothing."""
 
-    def _registered(self, log_id: str) -> PipelineState:
+    def _registered(self, log_id: str, *, is_known: bool) -> PipelineState:
+        if self._data.state is None and is_known:
+            raise OwnershipLost("the pipeline was removed")
         if self._data.state is None:
             self._data.state = PipelineState(
                 pipeline=self._pipeline,

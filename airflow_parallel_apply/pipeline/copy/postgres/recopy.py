@@ -172,7 +172,9 @@ class Recopy:
         self._holding.ledger.keep_runs_out()
         former = self._registered()
         owner = f"recopy on {socket.gethostname()} pid {os.getpid()}"
-        taken = self._holding.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue)
+        taken = self._holding.acquire(
+            log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue, is_known=True
+        )
         self._generation = taken.generation
         positions = self._holding.target.positions()
         is_clean = bool(positions) and all_equal(positions)

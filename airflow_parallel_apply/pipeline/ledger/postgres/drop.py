@@ -27,9 +27,10 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
                 f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                 hint="Stop it first (parallel-apply stop), or use --force.",
             )
-        removal = drop_target()
         if is_one_database:
-            return removal
+            return drop_target()
+        connection.execute(session.sql("session", "patient"))
+        removal = drop_target()
         forget_pipeline(connection, session)
         if row is not None:
             removal += Removal(done=(f"removed pipeline {session.pipeline} from its ledger",))

@@ -39,10 +39,11 @@ class Lease:
             except psycopg.errors.UndefinedTable:
                 return None
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int = 0) -> PipelineState:
+    def acquire(
+        self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int, is_known: bool
+    ) -> PipelineState:
         with self._session.transaction("acquire") as connection:
-            connection.execute(self._sql("register"), self._names(log_id=log_id, target=self._target_name()))
-            row = self._lock(connection, log_id)
+            row = self._lock(connection, log_id, is_known=is_known)
             require_no_recopy(connection, self._session, row["generation"])
             if row["is_owned"] and row["owner"] != owner:
                 raise LeaseBusy(
@@ -76,13 +77,22 @@ class Lease:
         # What an earlier release routed says no more than this.
         return Routing(channels=channels) if routing is None else Routing.from_json(routing)
 
-    def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
+    def route(
+        self,
+        generation: int | None,
+        *,
+        log_id: str,
+        routing: Routing,
+        positions: RoutedPositions,
+        is_known: bool,
+    ) -> None:
         with self._session.transaction("route") as connection:
-            connection.execute(self._sql("register"), self._names(log_id=log_id, target=self._target_name()))
-            row = self._lock(connection, log_id)
+            row = self._lock(connection, log_id, is_known=is_known)
             if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
                 return
             require_owner(row, generation, so="its routing cannot change now")
+            if self._target is not None:
+                connection.execute(self._session.sql("session", "patient"))
             # Lanes of a run that is over may have slept through its end: what they planned by is not valid any more.
             # Those of the caller's own generation start later than this.
             raised = row["generation"] + (generation is None and bool(row["routing_digest"]))
@@ -97,10 +107,12 @@ class Lease:
             connection.execute(ledger_sql(self._session, "plan", "drop_above"), names)
             connection.execute(self._sql("set_routing"), names)
 
-    def _lock(self, connection: Connection, log_id: str) -> Mapping[str, Any]:
+    def _lock(self, connection: Connection, log_id: str, *, is_known: bool) -> Mapping[str, Any]:
+        if not is_known:
+            connection.execute(self._sql("register"), self._names(log_id=log_id, target=self._target_name()))
         row = lock_pipeline(connection, self._session)
         if row is None:
-            raise OwnershipLost("the pipeline was removed")
+            raise pipeline_removed()
         self._require_ours(row["ledger"], row["target"])
         if row["log_id"] != log_id:
             raise ConfigurationError(
@@ -142,7 +154,7 @@ class Lease:
     def _read(self, connection: Connection) -> PipelineState:
         found = self._found(connection)
         if found is None:
-            raise OwnershipLost("the pipeline was removed")
+            raise pipeline_removed()
         return found
 
     def _require_one(self, cursor: psycopg.Cursor[tuple[Any, ...]], generation: int) -> None:
@@ -160,6 +172,13 @@ def lock_pipeline(connection: Connection, session: Session) -> Mapping[str, Any]
     """The pipeline's row, kept until the transaction's end; None where there is none. Errors: psycopg's own."""
     cursor = connection.cursor(row_factory=dict_row)
     return cursor.execute(ledger_sql(session, "lease", "lock"), {"pipeline": session.pipeline}).fetchone()
+
+
+def pipeline_removed() -> OwnershipLost:
+    """The error of whoever goes on with a pipeline that somebody has dropped meanwhile."""
+    return OwnershipLost(
+        "the pipeline was removed", hint="Clear the task capture with everything downstream of it: it begins anew."
+    )
 
 
 def require_owner(row: Mapping[str, Any], generation: int | None, *, so: str) -> None:

@@ -62,8 +62,17 @@ class PostgresLedger:
     def state(self) -> PipelineState | None:
         return self._lease.state()
 
-    def acquire(self, *, log_id: str, owner: str, lease: timedelta, queue: str = "", above: int = 0) -> PipelineState:
-        return self._lease.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above)
+    def acquire(
+        self,
+        *,
+        log_id: str,
+        owner: str,
+        lease: timedelta,
+        queue: str = "",
+        above: int = 0,
+        is_known: bool = False,
+    ) -> PipelineState:
+        return self._lease.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above, is_known=is_known)
 
     def renew_lease(self, generation: int, lease: timedelta) -> None:
         self._lease.renew(generation, lease)
@@ -78,8 +87,16 @@ class PostgresLedger:
     def routing(self) -> Routing:
         return self._lease.routing()
 
-    def route(self, generation: int | None, *, log_id: str, routing: Routing, positions: RoutedPositions) -> None:
-        self._lease.route(generation, log_id=log_id, routing=routing, positions=positions)
+    def route(
+        self,
+        generation: int | None,
+        *,
+        log_id: str,
+        routing: Routing,
+        positions: RoutedPositions,
+        is_known: bool = False,
+    ) -> None:
+        self._lease.route(generation, log_id=log_id, routing=routing, positions=positions, is_known=is_known)
 
     # --- run bounds ---
     def run_bounds(self, run_id: str) -> RunBounds | None:

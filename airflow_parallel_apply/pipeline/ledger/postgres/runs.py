@@ -7,6 +7,7 @@ from datetime import datetime
 from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline, pipeline_removed
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.model.interval import Interval
@@ -26,7 +27,8 @@ class Runs:
 
     def freeze(self, run_id: str, until_offset: Offset, interval: Interval | None) -> RunBounds:
         with self._session.transaction("freeze run") as connection:
-            connection.execute(ledger_sql(self._session, "runs", "lock"), self._names())
+            if lock_pipeline(connection, self._session) is None:
+                raise pipeline_removed()
             names = self._names(
                 run_id=run_id,
                 until_offset=until_offset,

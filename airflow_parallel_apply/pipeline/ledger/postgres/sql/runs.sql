@@ -1,6 +1,3 @@
--- name: lock
-SELECT FROM {schema}.pipeline WHERE pipeline = %(pipeline)s FOR UPDATE;
-
 -- name: freeze
 -- `greatest` and `least` pass over NULL: without an interval, or without others, the offset stays as it is asked.
 INSERT INTO {schema}.run AS r (pipeline, run_id, until_offset, from_time, until_time)

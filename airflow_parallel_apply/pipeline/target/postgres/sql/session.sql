@@ -2,6 +2,10 @@
 -- A process that was stopped here would keep its locks for ever, and with them everybody who wants the lease.
 SET LOCAL idle_in_transaction_session_timeout = '10s';
 
+-- name: patient
+-- The same where it waits for a database or a broker elsewhere, which may be slow.
+SET LOCAL idle_in_transaction_session_timeout = '10min';
+
 -- name: end_holders
 SELECT coalesce(bool_and(pg_terminate_backend(pid, %(wait_ms)s)), true)
 FROM pg_stat_activity
