@@ -94,7 +94,7 @@ def apply(
             config=config,
             bounds=ground.bounds,
             claimant=claimant,
-            capture=lambda: open_capture(source, for_source(config, is_asked=opened.is_end_asked)),
+            capture=lambda: open_capture(source, for_source(config)),
             told=partial(told_instead_of_recopy, config.pipeline, source, target),
             session=sessions[1],
             require_pipeline=partial(require_opened, sessions[1], opened),

@@ -37,11 +37,11 @@ def asked_until(source: Endpoint, text: str) -> Until | None:
         raise ConfigurationError(f"parameter until: {error.message}", hint=hint.strip()) from error
 
 
-def for_source(config: PipelineConfig, *, is_asked: bool) -> PipelineConfig:
-    """The configuration for what looks at the source. `ddl=skip` takes tables as the catalog shows them now; in a run
-    whose end `is_asked` for, changes behind that end, which nobody has looked at, would be among them.
+def for_source(config: PipelineConfig) -> PipelineConfig:
+    """The configuration for what looks at the source once the run's end is fixed. `ddl=skip` takes tables as the
+    catalog shows them now; changes behind that end, which nobody has looked at, would be among them.
     """
-    return replace(config, ddl=DdlPolicy.REFUSE) if is_asked and config.ddl is DdlPolicy.SKIP else config
+    return replace(config, ddl=DdlPolicy.REFUSE) if config.ddl is DdlPolicy.SKIP else config
 
 
 def stopped_at(positions: Sequence[Position]) -> int | None:

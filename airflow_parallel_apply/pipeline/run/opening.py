@@ -100,7 +100,7 @@ def open_run(
         try:
             with (
                 told_instead_of_recopy(config.pipeline, source, target),
-                closing(open_capture(source, for_source(config, is_asked=asked is not None))) as reading,
+                closing(open_capture(source, for_source(config))) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):
                 # What `capture` froze stands, also where it alone was told an `until`.
@@ -121,7 +121,7 @@ def open_run(
                     session_id=session_id,
                 )
                 shown = source_connector(source).show_offset(bounds.until_offset)
-                opened = replace(opened, owner=owner, until_offset=shown, is_end_asked=asked is not None)
+                opened = replace(opened, owner=owner, until_offset=shown)
                 if former is not None and is_in_target(former) and tasks.place:
                     with closing(open_pipeline_queue(writing.target, target, None, config.pipeline)) as left:
                         left.sweep(below=taken.generation)

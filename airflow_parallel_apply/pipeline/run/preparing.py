@@ -87,11 +87,18 @@ class _Ends:
 
 
 @contextmanager
-def _both(config: PipelineConfig, source: Endpoint, target: Endpoint, *, is_asked: bool = False) -> Iterator[_Ends]:
+def _both(
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    *,
+    has_end: Callable[[PipelineSession], bool] = lambda _: False,
+) -> Iterator[_Ends]:
+    """`has_end`: whether the run's end is fixed already, see `for_source`."""
     with (
         told_instead_of_recopy(config.pipeline, source, target),
-        closing(open_capture(source, for_source(config, is_asked=is_asked))) as reading,
         closing(open_session(target, config)) as writing,
+        closing(open_capture(source, for_source(config) if has_end(writing) else config)) as reading,
     ):
         yield _Ends(source=source, target=target, reading=reading, writing=writing)
 
@@ -222,7 +229,12 @@ def capture(
     connector = source_connector(source)
     # Before anything is made.
     asked = asked_until(source, until)
-    with _both(config, source, target, is_asked=asked is not None) as ends:
+
+    def has_end(session: PipelineSession) -> bool:
+        return asked is not None or _is_frozen(config, session, run_id)
+
+    with ExitStack() as stack:
+        ends = stack.enter_context(_both(config, source, target, has_end=has_end))
         reading, writing = ends.reading, ends.writing
         prepared = _prepare(config, ends, queue=queue, copying=copying)
         tell(prepared.warnings)
@@ -230,6 +242,8 @@ def capture(
         bounds = settle(
             log, writing.ledger, freeze(reading.source, writing.ledger, run_id=run_id, until=asked, interval=interval)
         )
+        if config.ddl is DdlPolicy.SKIP:
+            reading = stack.enter_context(closing(open_capture(source, for_source(config))))
         rows = 0
         owner = writing.state()
         # Another run's lanes capture for themselves, and would only be in each other's way with us.
@@ -257,6 +271,15 @@ def capture(
             done=bounds.until_seqno is not None,
             seconds=monotonic() - began,
         )
+
+
+def _is_frozen(config: PipelineConfig, session: PipelineSession, run_id: str) -> bool:
+    """True if a former try has fixed the end of a run with `ddl=skip`."""
+    if config.ddl is not DdlPolicy.SKIP or session.state() is None:
+        return False
+    # Those of an earlier release tell less.
+    session.migrate()
+    return session.ledger.run_bounds(run_id) is not None
 
 
 def _into_log(config: PipelineConfig, source: Endpoint, target: Endpoint, copying: Copying | None) -> IntoLog | None:

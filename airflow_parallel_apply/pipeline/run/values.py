@@ -60,8 +60,6 @@ class OpenedRun:
     """The bound's in the source's form, for people; the ledger has the bounds."""
     until_time: str | None = None
     """End of the run's interval where that bounds it, ISO 8601."""
-    is_end_asked: bool = False
-    """True if somebody gave the bound as `until`."""
     ddl: str = ""
     """The `ddl` that the run was opened with; empty: the release before told none."""
     owner: str = ""

@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, St
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig
+from tests.support.variants import GATED
 
 
 @pytest.fixture
@@ -68,3 +69,16 @@ def test_a_run_with_an_end_that_was_asked_for_takes_nothing_behind_it_as_done(ri
     with pytest.raises(SourceError, match="was rewritten while v changed"):
         rig.having(ddl=DdlPolicy.SKIP).run(until=until)
     rig.having(ddl=DdlPolicy.SKIP).run()
+
+
+@pytest.mark.parametrize("again", ["capture", pytest.param("open", marks=GATED)])
+def test_with_an_end_of_its_own_a_run_takes_nothing_behind_that_as_done(rig: Rig, again: str) -> None:
+    rig.both("ALTER TABLE t ADD v int")
+    rig.write("INSERT INTO t VALUES (1, 1)")
+    rig.run()
+    skipping = rig.having(ddl=DdlPolicy.SKIP)
+    skipping.capture("r")
+    rig.write("ALTER TABLE t ALTER v TYPE numeric USING v * 100")
+    with pytest.raises(ParallelApplyError, match="was rewritten while v changed"):
+        getattr(skipping, again)("r")
+    skipping.run("another")
