@@ -214,7 +214,7 @@ def test_a_first_run_beside_another_one_is_to_wait(fed: Rig, tmp_path: Path, mon
     with (
         closing(open_capture(fed.source, fed.config)) as capturing,
         capturing.source.preparing(),
-        pytest.raises(LeaseBusy, match="another run has been preparing"),
+        pytest.raises(LeaseBusy, match=r"another run has been preparing .* run SELECT pg_terminate_backend\(\d+\)"),
     ):
         other.prepare()
     assert other.prepare().log_id == fed.prepare().log_id

@@ -131,6 +131,17 @@ def test_a_table_that_is_left_out_has_all_that_was_written_to_it_before(pipeline
     assert without.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
 
 
+def test_the_only_table_is_renamed_and_then_dropped(pipeline: Rig) -> None:
+    named = pipeline.having(tables=TablePatterns(include=("public.t",)))
+    named.run()
+    named.write("INSERT INTO t VALUES (3)", "ALTER TABLE t RENAME TO u")
+    with pytest.raises(ConfigurationError, match=r"the patterns no longer match: public\.u"):
+        named.run()
+    named.write("DROP TABLE u")
+    named.run()
+    assert named.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
+
+
 @gated
 @pytest.mark.parametrize("is_known_before", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_table_counts_from_where_it_is_followed_on(pipeline: Rig, *, is_known_before: bool) -> None:

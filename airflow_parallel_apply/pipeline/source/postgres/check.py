@@ -43,14 +43,24 @@ def pooler_findings(session: Session) -> tuple[Finding, ...]:
 
 
 def table_findings(
-    connection: psycopg.Connection[Any], followed: Sequence[SourceTable], patterns: TablePatterns, role: str
+    connection: psycopg.Connection[Any],
+    followed: Sequence[SourceTable],
+    patterns: TablePatterns,
+    role: str,
+    *,
+    is_first_run: bool = False,
 ) -> tuple[Finding, ...]:
-    """Ownership, and how the server will tell a table's rows apart. Errors: psycopg's own."""
+    """Ownership, and how the server will tell a table's rows apart. Errors: psycopg's own.
+
+    `is_first_run`: a pipeline begins with tables. Later all of them may be dropped, or have names that do not match,
+    which the publication shows.
+    """
     if not followed:
         return (
             _finding(
                 ", ".join(patterns.include),
                 f"the database has no table that matches {', '.join(patterns.include)}",
+                severity=Severity.ERROR if is_first_run else Severity.WARNING,
                 note="Patterns are schema.table with * and ?. Views, unlogged and foreign tables are not followed.",
             ),
         )

@@ -20,6 +20,20 @@ WHERE NOT waiting.granted AND waiting.locktype = 'relation' AND waiting.mode = '
     )
 ORDER BY waiting.pid LIMIT 5
 """
+_HOLDER = """
+SELECT held.pid
+FROM pg_catalog.pg_locks AS held, (SELECT hashtextextended(%s, 0) AS number) AS key
+WHERE held.granted AND held.locktype = 'advisory' AND held.objsubid = 1
+    AND held.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND held.classid = ((key.number >> 32) & 4294967295)::oid AND held.objid = (key.number & 4294967295)::oid
+"""
+"""The server shows an advisory lock's number as its upper and its lower half."""
+
+
+def lock_holder(connection: psycopg.Connection[Any], key: str) -> int | None:
+    """The process that holds the advisory lock of a text. Errors: psycopg's own."""
+    found = connection.execute(_HOLDER, [key]).fetchone()
+    return None if found is None else int(found[0])
 
 
 def held_up_hint(connection: psycopg.Connection[Any], *, by_all_databases: bool = False) -> str:

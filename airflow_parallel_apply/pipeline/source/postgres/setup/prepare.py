@@ -31,6 +31,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import ren
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import published
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, server_findings, table_findings
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import capture_findings
+from airflow_parallel_apply.pipeline.source.postgres.holding import lock_holder
 from airflow_parallel_apply.pipeline.source.postgres.proof.marks import needs_mark
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import observe
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import Proof, prove
@@ -252,7 +253,7 @@ class Preparation:
         return (
             *pooler_findings(self.session),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
-            *table_findings(connection, followed, self.config.tables, server.user),
+            *table_findings(connection, followed, self.config.tables, server.user, is_first_run=mine.is_first_run()),
             *capture_findings(connection, self.session.place, self.config.ddl),
         )
 
@@ -262,11 +263,17 @@ class Preparation:
         try:
             connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [key])
         except psycopg.errors.LockNotAvailable as error:
+            pid = lock_holder(connection, key)
             raise PreparedElsewhere(
                 f"another run has been preparing at the source {self.session.place} for {LOCK_TIMEOUT}",
                 op="prepare",
                 pipeline=self.config.pipeline,
-                hint="It is tried again; pg_stat_activity at the source shows what that run waits for.",
+                hint="It is tried again; pg_stat_activity at the source shows what that run waits for"
+                + (
+                    "."
+                    if pid is None
+                    else f", as process {pid}. If it stands still, run SELECT pg_terminate_backend({pid})."
+                ),
             ) from error
         try:
             yield
