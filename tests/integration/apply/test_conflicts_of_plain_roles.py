@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.partition.key import buckets
 from tests.support.plain_rig import PlainRig, plain_rig
@@ -64,6 +65,16 @@ def test_values_that_are_handed_on_behind_the_channels_that_have_committed_all(r
     )
     rig.run(lanes=1)
     require_equal(rig, "SELECT id, u, v FROM t ORDER BY id")
+
+
+def test_a_conflict_that_no_way_resolves_names_the_right_that_might(rig: PlainRig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE)")
+    audit(rig, "t")
+    rig.prepare()
+    execute(rig.target_dsn, "INSERT INTO t VALUES (0, 1)")
+    rig.write("INSERT INTO t VALUES (1, 1)")
+    with pytest.raises(TargetError, match=r"Or if its rows hand values on .* run GRANT SET ON PARAMETER session_repl"):
+        rig.run(lanes=1)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,10 @@ SELECT EXISTS (
         AND '"' || replace(k.conname, '"', '""') || '"' = %(name)s::text
 )
 """
+_FIRES: Final = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass(%s) AND tgenabled IN ('O', 'A'))
+"""
+"""Those of foreign keys are among them."""
 _DOMAIN: Final = """
 WITH RECURSIVE below (oid, base, depth) AS (
     SELECT t.oid, t.typbasetype, 0
@@ -55,6 +59,8 @@ def name_constraint(
     """
     if not isinstance(cause, psycopg.Error) or error.hint is None:
         return
+    if cause.sqlstate in (sqlstate.UNIQUE_VIOLATION, sqlstate.EXCLUSION_VIOLATION):
+        _name_right(connection, error, cause)
     if cause.sqlstate == sqlstate.UNIQUE_VIOLATION and (found := _DROPPING.search(error.hint)):
         here = connection.execute(_IS_CONSTRAINT, {"table": found["table"], "name": found["name"]}).fetchone()
         # A unique index need not be a constraint's, which the server's report does not tell.
@@ -72,18 +78,35 @@ def name_constraint(
         _name_reference(connection, error)
 
 
+def _name_right(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: psycopg.Error) -> None:
+    """Rows that hand a value on are taken out and put back, which triggers and keys would take for deletions."""
+    table = quoted(cause.diag.schema_name or "", cause.diag.table_name or "")
+    if connection.execute(_FIRES, [table]).fetchone() == (True,) and not _may_be_replica(connection):
+        error.hint = (
+            f"{error.hint} Or if its rows hand values on to each other at the source, which triggers or foreign keys "
+            f"of the target's table keep from being done at once: run {_grant(connection)} at the target, as a "
+            "superuser; then run again."
+        )
+
+
+def _grant(connection: psycopg.Connection[Any]) -> str:
+    return f"GRANT SET ON PARAMETER session_replication_role TO {quoted(current_role(connection))}"
+
+
+def _may_be_replica(connection: psycopg.Connection[Any]) -> bool:
+    return connection.execute(statement("tables", "may_be_replica", schema=DEFAULT_SCHEMA)).fetchone() == (True,)
+
+
 def _name_reference(connection: psycopg.Connection[Any], error: ParallelApplyError) -> None:
-    may = connection.execute(statement("tables", "may_be_replica", schema=DEFAULT_SCHEMA)).fetchone()
-    if may == (True,):
+    if _may_be_replica(connection):
         # As a replica it passes all but those that are only made now, or that were enabled for replicas.
         error.hint = (
             "At the target a row refers to one that is not there, or that goes now. Did somebody else write there, or "
             "did the copies differ at the start? `parallel-apply compare` shows it."
         )
         return
-    role = quoted(current_role(connection))
     error.hint = (
         "At the target a row refers to one that is not there, or that goes now. Let the target's foreign keys pass: "
-        f"run GRANT SET ON PARAMETER session_replication_role TO {role} at the target, as a superuser; then run again. "
+        f"run {_grant(connection)} at the target, as a superuser; then run again. "
         "Where the source has the same key, somebody else changed the target: `parallel-apply compare` shows it."
     )
