@@ -26,7 +26,7 @@ class Sighting:
     since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
     what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version
     that did not keep them. `names`: of all columns, by number, where the source tells of each later change as it is
-    made; else none.
+    made; else none. `expressions`: of computed columns, by number, as `Relation` has them.
     """
 
     oid: int
@@ -39,6 +39,7 @@ class Sighting:
     fills: tuple[tuple[int, str, str], ...] = ()
     types: tuple[tuple[int, str], ...] = ()
     names: tuple[tuple[int, str], ...] = ()
+    expressions: tuple[tuple[int, str], ...] = ()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -64,13 +65,14 @@ class Sighting:
             # What versions that were never released kept.
             (),
             self.names,
+            self.expressions,
         ]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Sighting:
         """Inverse of `to_json`."""
         oid, offset, last_number, absent, generated, key, rewritten, fills, *more = value
-        types, _, names = (*more, (), (), ())[:3]
+        types, _, names, expressions = (*more, (), (), (), ())[:4]
         return cls(
             oid=oid,
             offset=offset,
@@ -82,6 +84,7 @@ class Sighting:
             fills=tuple((number, type_name, fill) for number, type_name, fill in fills),
             types=tuple((number, type_name) for number, type_name in types),
             names=tuple((number, name) for number, name in names),
+            expressions=tuple((number, text) for number, text in expressions),
         )
 
 

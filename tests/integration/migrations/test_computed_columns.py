@@ -109,6 +109,29 @@ def test_a_plain_column_that_takes_a_computed_one_s_name_is_another(rig: Rig, dd
         rig.run()
 
 
+@pytest.mark.parametrize(
+    ("with_run", "with_trigger"),
+    [
+        pytest.param(True, False, marks=GATED), (False, True),
+        pytest.param(False, False, marks=GATED), pytest.param(True, True, marks=pytest.mark.long),
+    ],
+)  # fmt: skip
+def test_a_column_that_was_computed_otherwise_before_it_was_no_more_is_copied_anew(
+    rig: Rig, with_run: bool, with_trigger: bool
+) -> None:
+    if with_trigger:
+        install(rig.source_dsn)
+    begin(rig, _COMPUTED)
+    rig.write("ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)")
+    if with_run:
+        rig.run()
+    rig.write("ALTER TABLE t ALTER g DROP EXPRESSION", "DELETE FROM t WHERE id < 5")
+    with pytest.raises(FatalError, match=r"columns of public\.t had other types or expressions in between.*: g \("):
+        rig.run()
+    recopied(rig, "ALTER TABLE t ALTER g DROP EXPRESSION").run()
+    assert_equal(rig)
+
+
 REPLACED = {
     "dropped": ["ALTER TABLE t DROP b, ADD b integer GENERATED ALWAYS AS (id + 1) STORED"],
     "renamed": ["ALTER TABLE t RENAME b TO c", "ALTER TABLE t ADD b integer GENERATED ALWAYS AS (id + 1) STORED"],

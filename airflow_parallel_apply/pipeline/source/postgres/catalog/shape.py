@@ -93,6 +93,7 @@ class Shape:
             rewritten=self.rewritten,
             types=tuple((number, column.type_name) for number, column in columns),
             names=tuple((number, column.name) for number, column in columns) if is_told else (),
+            expressions=tuple((number, column.definition) for number, column in columns if column.definition),
         )
 
 

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.composites import alt
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.inheritance import altered_inheritance
 from airflow_parallel_apply.pipeline.source.postgres.proof.labels import renamed_labels
-from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import types_before
+from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import known_before
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
 from airflow_parallel_apply.pipeline.source.postgres.proof.untold_columns import exchanged_columns
@@ -89,12 +89,12 @@ def _value_doubts(
     horizon: int | None,
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose rows may have other values than were sent, with what was registered of them."""
-    types = types_before(log) if pairs else {}
-    found = altered_values(connection, slot, publication, pairs, horizon=horizon, types=types)
+    known = known_before(log) if pairs else {}
+    found = altered_values(connection, slot, publication, pairs, horizon=horizon, log=known)
     for (before, after), columns, passed in found:
         if passed:
-            what = f"columns of {after.name} had other types in between, and no row tells the target what these made "
-            what += f"of older values: {listed(passed)}"
+            what = f"columns of {after.name} had other types or expressions in between, and no row tells the target "
+            what += f"what these made of older values: {listed(passed)}"
             yield Doubt(table=after.name, what=what, more=_SENT_HINT), before
             continue
         what = f"{after.name} was rewritten while {listed(columns)} changed, as ALTER COLUMN … TYPE does, and nothing "

@@ -1,55 +1,111 @@
-"""Types that columns had for a while, and that no row tells the target of: `types_before` and `passed_types`.
+"""Types and expressions that columns had for a while, and that no row tells the target of: `known_before`.
 
 Definitions come into the log with rows, and the target goes from one to the next. A column that was cast to another
 type and on, or back, without a row in between has values that its first and last type do not show: digits were cut off,
-a JSON text was read and printed. The source's event trigger tells of each step, and the log keeps the last one.
+a JSON text was read and printed. So has one that was computed otherwise before it was computed no more. The source's
+event trigger tells of each step, and the log keeps what the last look at the catalog found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import keeps_texts
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
 
-Types = tuple[str, ...]
-"""A column's types, one after the other."""
+Texts = tuple[str, ...]
+"""A column's types, or its expressions, one after the other."""
 
 
-def types_before(log: LogState) -> Mapping[int, Mapping[int, Types]]:
-    """By table and column, the type in the log's last definition, and behind it the one that the source last told."""
-    found: dict[int, dict[int, Types]] = {}
+@dataclass(slots=True)
+class Known:
+    """A table's columns, by number: what the log's last definition has of them, and behind it what was seen last.
+    `is_told`: the source tells of each change since.
+    """
+
+    types: dict[int, Texts] = field(default_factory=dict)
+    computed: dict[int, Texts] = field(default_factory=dict)
+    is_told: bool = False
+
+    def has_pending(self, numbers: Iterable[int]) -> bool:
+        """True if one of these columns was seen otherwise than the log's last definition has it."""
+        return any(len(found.get(number, ())) > 1 for found in (self.types, self.computed) for number in numbers)
+
+
+def known_before(log: LogState) -> Mapping[int, Known]:
+    """By the oids of the tables."""
+    found: dict[int, Known] = {}
     for relation in log.relations:
         if relation.oid is not None:
-            pairs = ((one.number, one.type_name) for one in relation.columns if one.number is not None)
-            found[relation.oid] = {number: _with((), name) for number, name in pairs}
+            found[relation.oid] = _defined(relation)
     for sighting in {one.oid: one for one in log.sightings}.values():
-        is_copied = any(one.oid == sighting.oid and one.below_offset > sighting.offset for one in log.passed_over)
-        if sighting.names and not is_copied:
-            known = found.setdefault(sighting.oid, {})
-            known.update((number, _with(known.get(number, ()), name)) for number, name in sighting.types)
+        if any(one.oid == sighting.oid and one.below_offset > sighting.offset for one in log.passed_over):
+            # The table was copied since.
+            continue
+        known = found.setdefault(sighting.oid, Known())
+        known.is_told = bool(sighting.names)
+        _add(known.computed, dict(sighting.expressions))
+        if known.is_told:
+            # Else the log's definition may be the later one.
+            _add(known.types, dict(sighting.types))
     return found
 
 
 def passed_types(
-    before: Mapping[int, Types], messages: Iterable[SignedMessage], oid: int, now: Mapping[int, str]
-) -> Mapping[int, Types]:
-    """The types of those columns of a table that had one in between which may have changed values. `before`: as in
-    `types_before`. `now`: those that are asked for, with their types.
+    known: Known, messages: Iterable[SignedMessage], oid: int, now: Mapping[int, str]
+) -> Mapping[int, Texts]:
+    """The types of those columns of a table that had one in between which may have changed values. `now`: those that
+    are asked for, with their types.
     """
-    found = {number: before.get(number, ()) for number in now}
-    shapes = [one.shape for one in messages if one.shape is not None and one.shape.oid == oid]
-    for columns in (*({number: one.type_name for number, one in shape.columns.items()} for shape in shapes), now):
-        found = {number: _with(types, columns.get(number)) for number, types in found.items()}
-    return {number: types for number, types in found.items() if _has_lost(types)}
+    found = {number: known.types.get(number, ()) for number in now}
+    for shape in _shapes(messages, oid):
+        _add(found, {number: shape.columns[number].type_name for number in now if number in shape.columns})
+    _add(found, now)
+    return {number: types for number, types in found.items() if _may_have_lost(types)}
 
 
-def _with(types: Types, type_name: str | None) -> Types:
-    return types if type_name is None or types[-1:] == (type_name,) else (*types, type_name)
+def passed_expressions(
+    known: Known, messages: Iterable[SignedMessage], oid: int, numbers: Iterable[int], *, is_rewritten: bool
+) -> Mapping[int, Texts]:
+    """The expressions of those columns of a table that are computed no more, and may have been computed otherwise than
+    the log says before that. A table is rewritten for it.
+    """
+    found = {number: known.computed[number] for number in numbers if number in known.computed}
+    for shape in _shapes(messages, oid):
+        columns = {number: shape.columns[number].definition for number in found if number in shape.columns}
+        _add(found, {number: definition for number, definition in columns.items() if definition})
+    is_unseen = is_rewritten and not known.is_told
+    return {number: texts for number, texts in found.items() if is_unseen or len(texts) > 1}
 
 
-def _has_lost(types: Sequence[str]) -> bool:
+def _defined(relation: Relation) -> Known:
+    known, expressions = Known(), dict(relation.expressions)
+    for column in relation.columns:
+        if column.number is not None:
+            known.types[column.number] = (column.type_name,)
+            if column.generated and column.name in expressions:
+                known.computed[column.number] = (expressions[column.name],)
+    for number, name in zip(relation.computed_numbers or (), relation.computed or (), strict=False):
+        if name in expressions:
+            known.computed[number] = (expressions[name],)
+    return known
+
+
+def _shapes(messages: Iterable[SignedMessage], oid: int) -> Iterator[Shape]:
+    return (one.shape for one in messages if one.shape is not None and one.shape.oid == oid)
+
+
+def _add(found: dict[int, Texts], texts: Mapping[int, str]) -> None:
+    for number, text in texts.items():
+        known = found.get(number, ())
+        found[number] = known if known[-1:] == (text,) else (*known, text)
+
+
+def _may_have_lost(types: Sequence[str]) -> bool:
     """True if a cast from the first type to the last may make other texts than one from each to the next."""
     return len(types) > 2 and not all(keeps_texts(one, other) for one, other in pairwise(types[:-1]))

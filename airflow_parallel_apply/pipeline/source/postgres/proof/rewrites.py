@@ -20,7 +20,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
-from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import Types, passed_types
+from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import Known, passed_expressions, passed_types
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 
 _XIDS: Final = 2**32
@@ -117,20 +117,20 @@ def altered_values(
     pairs: Sequence[Pair],
     *,
     horizon: int | None,
-    types: Mapping[int, Mapping[int, Types]],
+    log: Mapping[int, Known],
 ) -> Iterator[tuple[Pair, tuple[str, ...], tuple[str, ...]]]:
     """Those whose older rows may have got other values, with the names of the columns; or else with what is to be said
-    of the columns that had another type in between. `horizon`: that of the registration. `types`: as in `types_before`.
-    Errors: psycopg's own.
+    of the columns that had another type in between. `horizon`: that of the registration. `log`: what that knows of
+    tables. Errors: psycopg's own.
     """
     doubted: dict[Pair, bool] = {}
     for pair in pairs:
         before, now = (Look.at(table) for table in pair)
-        touched, known = before.touched(now), types.get(pair[0].oid, {})
+        touched, known = before.touched(now), log.get(pair[0].oid)
         is_rewritten = bool(touched) and not all(
             has_older_row(connection, part, horizon=horizon) for part in before.rewritten(now)
         )
-        if is_rewritten or any(len(known.get(number, ())) > 1 for number in touched):
+        if is_rewritten or (known is not None and known.has_pending(touched)):
             doubted[pair] = is_rewritten
     messages = signed_messages(connection, slot, publication) if doubted else ()
     histories = [_history(connection, pair, messages) for pair in doubted]
@@ -149,10 +149,15 @@ def altered_values(
         if is_rewritten and history.is_doubted and not is_told:
             yield pair, tuple(column.name for column in columns.values()), ()
             continue
-        types_now = {number: one.type_name for number, one in columns.items()}
-        found = passed_types(types.get(pair[0].oid, {}), messages, pair[0].oid, types_now)
-        passed = {columns[number].name: ones for number, ones in found.items()}
-        if unsent := {name: ones for name, ones in passed.items() if told[name] < len(ones) - 1}:
+        known, oid = log.get(pair[0].oid, Known()), pair[0].oid
+        types = passed_types(known, messages, oid, {number: one.type_name for number, one in columns.items()})
+        passed = {columns[number].name: ones for number, ones in types.items()}
+        unsent = {name: ones for name, ones in passed.items() if told[name] < len(ones) - 1}
+        computed = passed_expressions(known, messages, oid, columns, is_rewritten=is_rewritten)
+        for name, ones in ((columns[number].name, ones) for number, ones in computed.items()):
+            if sum(one.mentions(r"set\s+expression", name) for one in messages) < max(len(ones) - 1, 1):
+                unsent[name] = ones
+        if unsent:
             yield pair, (), tuple(f"{name} ({', '.join(ones)})" for name, ones in unsent.items())
 
 

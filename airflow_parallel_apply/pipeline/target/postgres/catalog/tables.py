@@ -86,7 +86,8 @@ class TargetTable:
     @property
     def _key_indexes(self) -> list[UniqueIndex]:
         key = {column.name for column in self.relation.columns if column.key}
-        return [index for index in self.unique_indexes if index.usable and key and set(index.columns) == key]
+        usable = (index for index in self.unique_indexes if index.usable and None not in index.operators)
+        return [index for index in usable if key and set(index.columns) == key]
 
     @property
     def contended(self) -> tuple[str, ...]:
