@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
-from airflow_parallel_apply.pipeline.errors import OwnershipLost, PlanError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, OwnershipLost, PlanError
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Epoch
+from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.position import low_watermark
 from airflow_parallel_apply.pipeline.plan.planner import plan_epochs
 from airflow_parallel_apply.pipeline.plan.spans import EpochLimits
@@ -75,11 +76,15 @@ def extend_plan(
         before, after = after, max(ledger.planned_seqno(), low_seqno)
         if after == before and recopied == _recopied(log):
             if ledger.routing().digest == routing.digest:
+                copies = session.target.recopied()
+                names = sorted(f"{one.schema}.{one.table}" for one in copies if one.recopy_id not in recopied)
                 raise PlanError(
-                    "the ledger knows of tables that were copied anew, and the log does not",
+                    f"the ledger knows of tables that were copied anew, and the log does not: {listed(names)}",
                     op="plan",
                     pipeline=config.pipeline,
-                    hint="An earlier state of the log was put back: copy these tables again (parallel-apply recopy).",
+                    hint="An earlier state of the log was put back. Restore its newest copy; or copy these tables "
+                    "again (parallel-apply recopy), partitions by naming their table. If one of them is gone since: "
+                    f"{START_ANEW}",
                 )
             raise OwnershipLost(
                 "another run changed the pipeline's routing",
