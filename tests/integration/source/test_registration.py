@@ -55,6 +55,14 @@ STOPS = {
         ],
         "r3 was attached with rows",
     ),
+    "the same, and vacuumed": (
+        [
+            f"BEGIN; {ATTACHED}; INSERT INTO r3 VALUES (20); {ATTACH}; COMMIT",
+            "BEGIN; ALTER TABLE r3 ALTER v SET STATISTICS 9; ROLLBACK",
+            "VACUUM FREEZE pg_attribute",
+        ],
+        "r3 was attached with rows",
+    ),
     "attached below another": (
         [
             "CREATE TABLE r22 (LIKE r INCLUDING ALL)",
