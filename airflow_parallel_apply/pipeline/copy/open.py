@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.copy.protocol import (
     FirstCopy,
     RecopyProgress,
 )
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.copy_note import read_copy_note
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
@@ -33,10 +33,7 @@ COPIES: Final = Schemes(
     ours={pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
 )
 
-_INSTEAD: Final = (
-    "Leave the table out with an exclude pattern; or begin anew, with all tables: parallel-apply drop, an empty "
-    "target, a new log_url, start=copy."
-)
+_INSTEAD: Final = f"Leave the table out with an exclude pattern. {START_ANEW}"
 
 
 def goes_into_log(source: Endpoint, target: Endpoint) -> bool:

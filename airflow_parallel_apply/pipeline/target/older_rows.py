@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import line, values_of
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
@@ -24,7 +24,6 @@ from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step,
 
 _NULL_LITERAL: Final = "NULL"
 _TEXT: Final = re.compile(r"(?:text|character varying|varchar)(?:\((\d+)\))?")
-_BEGIN_ANEW: Final = "Drop the pipeline, and begin anew with a copy."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +169,7 @@ class _Restating:
         is_plain = is_plain and not any(origin.letters)
         if is_plain and [one.name for one in older.columns] == [one.name for one in newer.columns]:
             return None
-        return _Form(newer=newer, origin=origin, way_on=_BEGIN_ANEW if self._way_on is None else self._way_on(newer))
+        return _Form(newer=newer, origin=origin, way_on=START_ANEW if self._way_on is None else self._way_on(newer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

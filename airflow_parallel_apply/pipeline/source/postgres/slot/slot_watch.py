@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from psycopg.rows import dict_row
 
+from airflow_parallel_apply.pipeline.errors import START_ANEW
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 
@@ -23,7 +24,7 @@ def slot_trouble(session: Session, name: str, *, much_retained_bytes: int) -> tu
     return tuple(_trouble(slot, name, much_retained_bytes))
 
 
-_ANEW: Final = "There is no way to go on: drop the pipeline and start it anew."
+_ANEW: Final = f"There is no way to go on. {START_ANEW}"
 _READ: Final = "Start a run, which lets it go on, or drop the pipeline."
 
 
