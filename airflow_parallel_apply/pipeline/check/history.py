@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
-from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
+from airflow_parallel_apply.pipeline.target.lost_positions import of_another_log, positions_lost
 
 _ANEW: Final = (
     "If the source was restored with it, restore the target to that moment, too; if not, restore the log's newest "
@@ -26,14 +26,17 @@ _ANEW: Final = (
 def require_history(log_url: str, session: PipelineSession, *, place: str) -> None:
     """`place`: the target's. Errors: `Unavailable` where the log ends below what was applied or planned, or below the
     end of a run, which a network file system may show for a moment; `LogError` where it has another history;
-    `TargetError` where the target knows nothing of the pipeline, and the log lacks rows that it had; those of log,
-    ledger and target.
+    `TargetError` where the target knows nothing of the pipeline, and the log lacks rows that it had, or where it has
+    positions of another log than its ledger elsewhere knows; those of log, ledger and target.
     """
     ledger = session.ledger
     known = ledger.state()
     is_known = known is None or not known.channels or bool(session.target.routing_digest())
     if known is not None and not is_known and not open_reader(log_url).identity.begins_empty:
         raise positions_lost(place, pipeline=known.pipeline)
+    applied_log = session.target.log_id()
+    if known is not None and applied_log not in ("", known.log_id):
+        raise of_another_log(place, applied_log, known.log_id, pipeline=known.pipeline)
     # Before the log is looked at, which is always ahead of them.
     positions = session.target.positions() if is_known else ()
     applied_seqno = max((position.seqno for position in positions), default=-1)

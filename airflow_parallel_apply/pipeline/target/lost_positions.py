@@ -17,3 +17,15 @@ def positions_lost(place: str, table: str = "", *, pipeline: str | None) -> Targ
         hint="Put them back, and the tables, as they were at one moment. Otherwise begin anew: parallel-apply drop, "
         "empty the target's tables, a new log_url, start=copy.",
     )
+
+
+def of_another_log(place: str, applied: str, known: str, *, pipeline: str) -> TargetError:
+    """The error of a target that was set back to before its pipeline was started anew, while the ledger was not."""
+    return TargetError(
+        f"the target {place} has applied log {applied}, and the pipeline's ledger goes by log {known}: one of the two "
+        "is an older state of itself",
+        op="route",
+        pipeline=pipeline,
+        hint="Restore both as of one moment, with the log of then. Otherwise begin anew: parallel-apply drop, empty "
+        "the target's tables, a new log_url, start=copy.",
+    )

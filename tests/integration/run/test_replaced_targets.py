@@ -164,3 +164,18 @@ def test_one_that_is_empty_gets_all_rows_again_from_a_log_that_has_them(pipeline
     execute(first.target_dsn, "DROP SCHEMA parallel_apply CASCADE", "TRUNCATE t")
     first.run()
     assert first.comparison().equal
+
+
+@gated
+def test_one_that_is_back_before_the_pipeline_was_started_anew_is_told_from_its_ledger(
+    pipeline: Rig, ledger_dsn: str
+) -> None:
+    first = replace(pipeline.having(start=Start.EQUAL), ledger_dsn=ledger_dsn)
+    first.prepare()
+    first.write("INSERT INTO t VALUES (2, 'since')")
+    execute(first.target_dsn, "UPDATE parallel_apply.pipeline SET log_id = 'former'")
+    with pytest.raises(TargetError, match=r"has applied log former, .*parallel-apply drop"):
+        first.run()
+    found = errors(check_pipeline(first.config, first.source, first.target).findings)
+    assert any("has applied log former" in finding.what for finding in found), found
+    begins_anew(first)
