@@ -154,6 +154,13 @@ def test_what_cannot_be_made_is_told_before_a_slot_is_there(rig: Rig) -> None:
     assert rig.rows("SELECT to_regclass('t')") == [(None,)]
 
 
+def test_a_name_that_something_else_has_at_the_target_is_told(rig: Rig) -> None:
+    execute(rig.source_dsn, "CREATE TABLE t (id integer PRIMARY KEY)")
+    execute(rig.target_dsn, "CREATE TABLE former (id integer CONSTRAINT t_pkey PRIMARY KEY)")
+    with pytest.raises(ConfigurationError, match=r'relation "t_pkey" already exists .* Drop what has that name'):
+        rig.having(create_tables=True).prepare()
+
+
 @gated
 def test_a_part_that_runs_twice_is_there_once(rig: Rig) -> None:
     rig.both("CREATE TABLE t (v text)")

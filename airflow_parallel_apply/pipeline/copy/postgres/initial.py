@@ -51,6 +51,7 @@ from airflow_parallel_apply.pipeline.target.postgres.check import (
     require_that_empty,
     target_findings,
 )
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
@@ -120,8 +121,14 @@ class InitialCopy:
             )
             be_replica(connection, self._writing)
             definitions = self._definitions(connection)
-            make_tables(connection, definitions)
-            make_rest(connection, definitions)
+            try:
+                make_tables(connection, definitions)
+                make_rest(connection, definitions)
+            except psycopg.errors.DuplicateTable as error:
+                raise ConfigurationError(
+                    f"the tables cannot be made at the target: {wording(error)[0]}",
+                    hint="Drop what has that name at the target, or rename it; then run again.",
+                ) from error
             looked_for = Expectation(channels=self._config.channels, tables=tuple(self._relations), are_empty=True)
             found = target_findings(self._writing, looked_for)
             warnings = require_applicable(found, op="copy", pipeline=self._config.pipeline)
