@@ -31,9 +31,9 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.epoch import GroupPart, Unit
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
-from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
@@ -90,8 +90,8 @@ class FilesTarget:
         if not self._head().pipeline:
             return Removal()
         self._advance("drop", lambda head: Head() if head.pipeline else None)
-        left = Leftover(side=Side.TARGET, what=f"the files in {self._address.url}, with the manifests that name them")
-        return Removal(done=(f"the positions in {self._address.url}",), left=(left,))
+        place = self._address.url
+        return Removal(done=(f"removed the positions in {place}; its files stay, with the manifests that name them",))
 
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         return directory_findings(self._dataset, self._address, self._pipeline, expected)

@@ -10,9 +10,9 @@ from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
-from airflow_parallel_apply.pipeline.model.finding import Finding, Side
+from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import Position
-from airflow_parallel_apply.pipeline.model.removal import Leftover, Removal
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
@@ -84,8 +84,9 @@ class KafkaTarget:
         self._staging.drop_groups()
         if not is_gone:
             return Removal()
-        left = Leftover(side=Side.TARGET, what=f"the tables' topics, which begin with {self._address.prefix}.")
-        return Removal(done=(f"topic {self._positions.topic} was deleted",), left=(left,))
+        return Removal(
+            done=(f"deleted topic {self._positions.topic}; the tables' topics {self._address.prefix}.… stay",)
+        )
 
     def findings(self, expected: Expectation) -> tuple[Finding, ...]:
         with self._errors("check"):

@@ -137,7 +137,7 @@ def test_once_a_day_a_run_removes_what_no_manifest_names(tmp_path: Path) -> None
 def test_a_pipeline_that_is_dropped_leaves_its_files_and_who_they_are_of_to_nobody(tmp_path: Path) -> None:
     target = opened(tmp_path)
     target.lay_out(log_id="log", routing=Routing(channels=1), generation=1)
-    assert target.drop(force=False).left
+    assert target.drop(force=False).done
     assert not target.drop(force=False).done
     assert (target.positions(), target.generation(), target.is_installed()) == ((), 0, False)
 
