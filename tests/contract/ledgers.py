@@ -33,7 +33,9 @@ def _in_memory(request: pytest.FixtureRequest, *, is_one_database: bool) -> Open
 def _in_postgres(request: pytest.FixtureRequest, *, is_one_database: bool) -> Open:
     ledger = None if is_one_database else Endpoint(conn_id="ledger", url=request.getfixturevalue("ledger_dsn"))
     endpoint = Endpoint(conn_id="target", url=request.getfixturevalue("target_dsn"), ledger=ledger)
-    return lambda: open_pipeline(endpoint, "demo")
+    log_url = str(request.getfixturevalue("tmp_path") / "log")
+    make_log(log_url)
+    return lambda: open_pipeline(endpoint, "demo", log_url=log_url)
 
 
 def _beside_files(request: pytest.FixtureRequest) -> Open:
