@@ -141,7 +141,7 @@ def command_line(command: str, tables: Iterable[str], pipeline: str | None = Non
 
 
 def table_options(names: Iterable[str]) -> str:
-    """The options of such a command that name its tables."""
+    """The options by which a command of `parallel-apply` is told its tables."""
     return " ".join(f"--table {shlex.quote(name)}" for name in names)
 
 

@@ -62,8 +62,9 @@ _LACKS_TABLE: Final = (
     "again."
 )
 _LACKS_COLUMN: Final = (
-    "Add the column to the target's table, as the source has it; or, if the source gave another one that name, rename "
-    "that one: the target gets either by itself only with the table's next row. Then run again."
+    "Add the column to the target's table, as the source has it. Or, if the source renamed another column to this "
+    "name, rename it at the target instead. (The target follows either change by itself only with the table's next "
+    "row.) Then run again."
 )
 _LACKING: Final = {sqlstate.UNDEFINED_TABLE: _LACKS_TABLE, sqlstate.UNDEFINED_COLUMN: _LACKS_COLUMN}
 _READY: Final = "Make the target ready for the statement, then run again."
