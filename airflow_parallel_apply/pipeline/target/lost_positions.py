@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, TargetError
 
 
 def positions_lost(place: str, table: str = "", *, pipeline: str | None) -> TargetError:
@@ -14,8 +14,7 @@ def positions_lost(place: str, table: str = "", *, pipeline: str | None) -> Targ
         f"the pipeline's positions in {place} are gone{rows}: what was applied is known no more",
         op="route",
         pipeline=pipeline,
-        hint="Put them back, and the tables, as they were at one moment. Otherwise begin anew: parallel-apply drop, "
-        "empty the target's tables, a new log_url, start=copy.",
+        hint=f"Put them back, and the tables, as they were at one moment. {START_ANEW}",
     )
 
 
@@ -26,6 +25,5 @@ def of_another_log(place: str, applied: str, known: str, *, pipeline: str) -> Ta
         "is an older state of itself",
         op="route",
         pipeline=pipeline,
-        hint="Restore both as of one moment, with the log of then. Otherwise begin anew: parallel-apply drop, empty "
-        "the target's tables, a new log_url, start=copy.",
+        hint=f"Restore both as of one moment, with the log of then. {START_ANEW}",
     )
