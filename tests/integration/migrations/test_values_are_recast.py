@@ -48,6 +48,10 @@ TOLD = {
         "ALTER TABLE t ALTER b TYPE numeric; COMMIT",
         "ALTER TABLE t RENAME b TO d", "ALTER TABLE t ALTER n TYPE numeric(9,3)",
     ],
+    "digits that a row was written without": [
+        "UPDATE t SET n = n + 0.55", "ALTER TABLE t ALTER n TYPE numeric(6,1)", "INSERT INTO t (id) VALUES (99)",
+        "ALTER TABLE t ALTER n TYPE numeric(6,2)",
+    ],
 }  # fmt: skip
 
 HIDDEN = {
@@ -176,7 +180,12 @@ def test_a_change_at_the_target_alone_does_not_pass_for_an_answer(rig: Rig, ddl_
 
 
 @pytest.mark.parametrize(
-    "recipe", variants(TOLD, seldom=["a type without an expression"], gated=["several, and what they meet"])
+    "recipe",
+    variants(
+        TOLD,
+        seldom=["a type without an expression"],
+        gated=["several, and what they meet", "digits that a row was written without"],
+    ),
 )
 def test_a_source_that_tells_of_rewrites_is_followed_through_changes_of_type(rig: Rig, recipe: str) -> None:
     install(rig.source_dsn)

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
+
+import psycopg
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import keeps_texts
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
+from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
 
 Texts = tuple[str, ...]
 """A column's types, or its expressions, one after the other."""
@@ -67,6 +71,22 @@ def passed_types(
         _add(found, {number: shape.columns[number].type_name for number in now if number in shape.columns})
     _add(found, now)
     return {number: types for number, types in found.items() if _may_have_lost(types)}
+
+
+def written_types(
+    connection: psycopg.Connection[Any], slot: str, publication: str, oid: int
+) -> Mapping[str, frozenset[str]]:
+    """By the names of a table's columns, the types that they have in rows which are still to be captured: these rows
+    bring them into the log. Errors: psycopg's own.
+    """
+    described = (one for one in descriptions(connection, slot, publication) if one.oid == oid)
+    columns = {column for relation in described for column in relation.columns}
+    found: dict[str, set[str]] = {}
+    for column in columns:
+        query = "SELECT pg_catalog.format_type(%s::oid, %s)"
+        for (type_name,) in connection.execute(query, [column.type_oid, column.type_modifier]).fetchall():
+            found.setdefault(column.name, set()).add(type_name)
+    return {name: frozenset(types) for name, types in found.items()}
 
 
 def passed_expressions(

@@ -20,7 +20,12 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
-from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import Known, passed_expressions, passed_types
+from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import (
+    Known,
+    passed_expressions,
+    passed_types,
+    written_types,
+)
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 
 _XIDS: Final = 2**32
@@ -153,6 +158,9 @@ def altered_values(
         types = passed_types(known, messages, oid, {number: one.type_name for number, one in columns.items()})
         passed = {columns[number].name: ones for number, ones in types.items()}
         unsent = {name: ones for name, ones in passed.items() if told[name] < len(ones) - 1}
+        if unsent:
+            written = written_types(connection, slot, publication, oid)
+            unsent = {name: ones for name, ones in unsent.items() if not written.get(name, set()) >= {*ones[1:-1]}}
         computed = passed_expressions(known, messages, oid, columns, is_rewritten=is_rewritten)
         for name, ones in ((columns[number].name, ones) for number, ones in computed.items()):
             if sum(one.mentions(r"set\s+expression", name) for one in messages) < max(len(ones) - 1, 1):

@@ -18,7 +18,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import PARTITIONED, RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
-from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_truncate
+from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireRelation, parse_relation, parse_truncate
 
 _WITH_ROWS: Final = "r"
 
@@ -138,6 +138,13 @@ def written(
             found -= {part for part, table in parts.items() if table in whole}
             before = 0
     return frozenset(found)
+
+
+def descriptions(connection: psycopg.Connection[Any], slot: str, publication: str) -> Iterator[WireRelation]:
+    """Those that the server sends of tables above the slot's position, as far as they are on disk, each before a row or
+    a truncation. Errors: psycopg's own.
+    """
+    return (parse_relation(data) for _, data in _told(connection, slot, publication) if chr(data[0]) == "R")
 
 
 def _bring_to_disk(connection: psycopg.Connection[Any]) -> None:
