@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.guards import guard_findings
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import BYTES, TEXTS, Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.staging import MOST_COLUMNS
+from airflow_parallel_apply.pipeline.target.mariadb.staging import MOST_COLUMNS, STORED
 from airflow_parallel_apply.pipeline.target.mariadb.table_names import missing_table
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn, TargetTable, find_table
 
@@ -63,7 +63,7 @@ def creation(session: Session, relation: Relation) -> str:
     if keys:
         lines.append(f"PRIMARY KEY ({', '.join(shown(key) for key in keys)})")
     place = shown(*session.address.place(relation))
-    return f"CREATE TABLE {place} ({', '.join(lines)}) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
+    return f"CREATE TABLE {place} ({', '.join(lines)}) {STORED} DEFAULT CHARACTER SET utf8mb4"
 
 
 def _impossible_names(session: Session, relation: Relation) -> list[str]:

@@ -31,6 +31,9 @@ OPERATION: Final = "pa:operation".ljust(_LETTERS, ":")
 UNSENT: Final = "pa:unsent".ljust(_LETTERS, ":")
 """One character a column of the relation, "1" where the old row's value stays; NULL where all was sent."""
 
+STORED: Final = "ENGINE = InnoDB ROW_FORMAT = DYNAMIC"
+"""How tables are kept: in other formats, one of which may be the server's default, no key has more than 767 bytes."""
+
 NUMBER: Final = "pa:number".ljust(_LETTERS, ":")
 """Numbers the rows of a table whose rows have no key."""
 
@@ -51,7 +54,7 @@ def create_staging(staging: str, table: TargetTable) -> str:
         lines.append(f"{quoted(NUMBER)} bigint NOT NULL AUTO_INCREMENT")
         keys = [NUMBER]
     lines.append(f"PRIMARY KEY ({listed(keys)})")
-    made = f"CREATE TABLE {quoted(DATABASE, staging)} ({', '.join(lines)}) ENGINE = InnoDB"
+    made = f"CREATE TABLE {quoted(DATABASE, staging)} ({', '.join(lines)}) {STORED}"
     return f"{made} COMMENT = '{_shape(table)}'"
 
 
