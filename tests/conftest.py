@@ -63,6 +63,7 @@ _SHARED: Final = {
     "tests/crash/test_copy_kills.py": "spark that is killed",
     "tests/contract/test_ledger.py": "mariadb",
     "tests/contract/test_staging.py": "mariadb",
+    "tests/integration/target_mariadb/test_changed_by_hand.py": "mariadb",
     "tests/integration/target_mariadb/test_check.py": "mariadb",
     "tests/integration/target_mariadb/test_computed_columns.py": "mariadb",
     "tests/integration/target_mariadb/test_kills.py": "mariadb",

@@ -150,21 +150,6 @@ def test_values_that_were_not_sent_stay(maria: MariaDbRig) -> None:
 
 
 @gated
-def test_long_keys_arrive_where_the_server_makes_tables_of_a_format_with_short_ones(maria: MariaDbRig) -> None:
-    maria.make(["CREATE TABLE t (id text PRIMARY KEY, v text)"], [])
-    maria.server.run("SET GLOBAL innodb_default_row_format = 'compact'")
-    try:
-        assert maria.propose() == []
-        maria.server.run("ALTER TABLE t MODIFY id varchar(600) COLLATE utf8mb4_nopad_bin", database="test")
-        maria.rig.prepare()
-        maria.rig.write("INSERT INTO t VALUES (repeat('x', 600), 'v')")
-        maria.rig.run()
-    finally:
-        maria.server.run("SET GLOBAL innodb_default_row_format = 'dynamic'")
-    assert maria.rig.comparison().equal
-
-
-@gated
 def test_keys_that_change_by_the_blanks_that_end_them_get_the_source_s_text(maria: MariaDbRig) -> None:
     maria.make(
         [
