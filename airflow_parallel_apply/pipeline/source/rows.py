@@ -296,8 +296,8 @@ def _of_another_key(relation: Relation) -> SourceError:
         "the source sent a change without its key",
         op="capture",
         table=relation.name,
-        hint="It tells the row by other columns, as a partition does that has a replica identity of its own: give it "
-        f"that of the whole table. {_copied_anew(relation)}",
+        hint="If a partition has a replica identity of its own, give it that of the whole table. If rows have NULL in "
+        f"a column of the key, fill it in, and make the column NOT NULL. {_copied_anew(relation)}",
     )
 
 
