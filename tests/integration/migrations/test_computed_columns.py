@@ -8,6 +8,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl as ddl_message
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PLAIN, ROWS, assert_equal, begin, recopied
 from tests.support.rig import Rig, execute
@@ -129,6 +130,27 @@ def test_a_column_that_was_computed_otherwise_before_it_was_no_more_is_copied_an
     with pytest.raises(FatalError, match=r"columns of public\.t had other types or expressions in between.*: g \("):
         rig.run()
     recopied(rig, "ALTER TABLE t ALTER g DROP EXPRESSION").run()
+    assert_equal(rig)
+
+
+def test_an_expression_that_is_sent_for_another_table_tells_nothing_of_this_one(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE u (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS (b) STORED)")
+    begin(rig, _COMPUTED)
+    sent = "ALTER TABLE u ALTER g SET EXPRESSION AS (b + 1)"
+    rig.transaction(sent, ddl_message(sent))
+    rig.write("ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)", "ALTER TABLE t ALTER g DROP EXPRESSION")
+    rig.write("DELETE FROM t WHERE id < 5")
+    with pytest.raises(FatalError, match=r"columns of public\.t had other types or expressions in between.*: g \("):
+        rig.run()
+
+
+@gated
+def test_a_column_that_another_is_computed_of_is_renamed_before_that_is_computed_no_more(rig: Rig) -> None:
+    install(rig.source_dsn)
+    begin(rig, _COMPUTED)
+    rig.write("ALTER TABLE t RENAME b TO d", "ALTER TABLE t ALTER g DROP EXPRESSION", "DELETE FROM t WHERE id < 5")
+    rig.run()
     assert_equal(rig)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
@@ -220,6 +222,30 @@ def test_a_type_under_which_no_row_was_written_stops_the_run_where_it_may_have_c
     rig.write("DELETE FROM t WHERE id = 11")
     rig.run()
     assert_equal(rig)
+
+
+def test_what_needs_no_message_is_followed_beside_what_is_sent(rig: Rig) -> None:
+    install(rig.source_dsn)
+    sent = "ALTER TABLE t ALTER b TYPE bigint USING b * 2"
+    rig.write("ALTER TABLE t ALTER a TYPE text", "ALTER TABLE t ALTER n TYPE numeric(9,2)")
+    rig.transaction(sent, ddl(sent))
+    write(rig, [])
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_of_a_table_that_no_row_has_told_of_the_last_look_tells_the_first_type(rig: Rig, tmp_path: Path) -> None:
+    rig.both("CREATE TABLE u (id integer PRIMARY KEY, j json)")
+    rig.write("INSERT INTO u VALUES (1, '{\"b\":1}')")
+    tables = TablePatterns(include=("public.u",))
+    rig = rig.having(pipeline="q", log_url=str(tmp_path / "other"), start=Start.COPY, tables=tables)
+    rig.prepare()
+    rig.run()
+    install(rig.source_dsn)
+    rig.write("ALTER TABLE u ALTER j TYPE jsonb", "ALTER TABLE u ALTER j TYPE json", "INSERT INTO u VALUES (2)")
+    with pytest.raises(FatalError, match=r"columns of public\.u had other types or expressions in between.*: j \("):
+        rig.run()
 
 
 @gated

@@ -52,8 +52,9 @@ _QUOTES: Final = str.maketrans("", "", "'\"")
 class SignedMessage:
     """A message. `ddl`: what the target runs; empty of any other. `part`: a table with rows that an ALTER TABLE was
     about to rewrite, with the file that it had and whether the statement had no USING. `shape`: what a followed table
-    had become. `writers`: what the catalog calls the transaction: its own id, and
-    those of its subtransactions that had altered something when DDL was sent.
+    had become; `is_exact`: its texts are printed as ours are, which an earlier version's event trigger does not see to.
+    `writers`: what the catalog calls the transaction: its own id, and those of its subtransactions that had altered
+    something when DDL was sent.
     """
 
     xid: int
@@ -63,6 +64,7 @@ class SignedMessage:
     file: int = 0
     is_plain: bool = False
     shape: Shape | None = None
+    is_exact: bool = False
 
     def mentions(self, words: str, *names: str) -> bool:
         """True if it is DDL with words, a pattern, and with all of some names: a transaction may do more than it sends.
@@ -80,12 +82,18 @@ class SignedMessage:
         """How many of its statements may change the type of a column of a table with one of these names, `schema` and
         `table`: none does so twice.
         """
+        return self._statements_of(column, r"(set\s+data\s+)?", "type", tables)
+
+    def recomputes(self, column: str, tables: Iterable[tuple[str, str]]) -> float:
+        """The same of those that may give a computed column another expression."""
+        return self._statements_of(column, r"set\s+", "expression", tables)
+
+    def _statements_of(self, column: str, words: str, last: str, tables: Iterable[tuple[str, str]]) -> float:
         if self._builds:
-            return math.inf if self._has("type") else 0
-        words = rf"{_name(column)}\s+(set\s+data\s+)?type"
+            return math.inf if self._has(last) else 0
         names = "|".join(rf"(?<!\.)({_name(schema)}\.)?{_name(table)}" for schema, table in tables)
         statements = (replace(self, ddl=one) for one in _statements(self.ddl))
-        return sum(one._has(words) and one._has(names) for one in statements)
+        return sum(one._has(rf"{_name(column)}\s+{words}{last}") and one._has(names) for one in statements)
 
     @property
     def _builds(self) -> bool:
@@ -153,5 +161,5 @@ def _parsed(xid: int, prefix: str, content: bytes) -> SignedMessage:
         sent = json.loads(content)
         return SignedMessage(xid=xid, part=sent["part"], file=sent["file"], is_plain=sent["is_plain"])
     if prefix == SIGHTING_PREFIX and (sent := json.loads(content))["version"] == VERSION:
-        return SignedMessage(xid=xid, shape=shape_of_row(sent["shape"]))
+        return SignedMessage(xid=xid, shape=shape_of_row(sent["shape"]), is_exact=sent.get("is_exact", False))
     return SignedMessage(xid=xid)

@@ -13,16 +13,18 @@ from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.proof.inheritance import altered_inheritance
 from airflow_parallel_apply.pipeline.source.postgres.proof.labels import renamed_labels
 from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import known_before
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
-from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair, altered_values
+from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import altered_values
 from airflow_parallel_apply.pipeline.source.postgres.proof.untold_columns import exchanged_columns
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
 _NO_USING: Final = (
-    "there was no USING, no column's type was changed more than once, and the target's columns have the source's types"
+    "there was no USING, no column's type was changed more than once since a row was last written to the table, and "
+    "the target's columns have the source's types"
 )
 _VALUES_HINT: Final = (
     "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser "

@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import 
     SignedMessage,
     signed_messages,
 )
-from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 
 _ENTRIES: Final = f"""
 SELECT a.attrelid::bigint, a.attnum::int, a.xmin::text::bigint, t.typname::text, {TYPE_NAME},

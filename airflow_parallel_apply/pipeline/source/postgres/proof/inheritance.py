@@ -20,8 +20,8 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import 
     signed_messages,
     writers_of,
 )
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
-from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair
 from airflow_parallel_apply.postgres.quoting import quoted
 
 Link = tuple[int, int]

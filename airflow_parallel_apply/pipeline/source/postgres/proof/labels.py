@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import 
     signed_messages,
     writers_of,
 )
-from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 
 _TYPES: Final = (
     f"SELECT e.oid::bigint, {TYPE_NAME} FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type t ON t.oid = e.enumtypid "

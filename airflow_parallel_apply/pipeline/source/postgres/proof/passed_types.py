@@ -8,7 +8,7 @@ event trigger tells of each step, and the log keeps what the last look at the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,6 @@ from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import keeps_texts
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
-from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
 
 Texts = tuple[str, ...]
@@ -29,12 +28,13 @@ Texts = tuple[str, ...]
 @dataclass(slots=True)
 class Known:
     """A table's columns, by number: what the log's last definition has of them, and behind it what was seen last.
-    `is_told`: the source tells of each change since.
+    `is_told`: the source tells of each change since. `rewritten`: as in `Sighting`, at that moment.
     """
 
     types: dict[int, Texts] = field(default_factory=dict)
     computed: dict[int, Texts] = field(default_factory=dict)
     is_told: bool = False
+    rewritten: tuple[tuple[int, int], ...] | None = None
 
     def has_pending(self, numbers: Iterable[int]) -> bool:
         """True if one of these columns was seen otherwise than the log's last definition has it."""
@@ -48,26 +48,25 @@ def known_before(log: LogState) -> Mapping[int, Known]:
         if relation.oid is not None:
             found[relation.oid] = _defined(relation)
     for sighting in {one.oid: one for one in log.sightings}.values():
+        known = found.setdefault(sighting.oid, Known())
+        known.is_told = bool(sighting.names)
         if any(one.oid == sighting.oid and one.below_offset > sighting.offset for one in log.passed_over):
             # The table was copied since.
             continue
-        known = found.setdefault(sighting.oid, Known())
-        known.is_told = bool(sighting.names)
+        known.rewritten = sighting.rewritten
         _add(known.computed, dict(sighting.expressions))
-        if known.is_told:
+        if known.is_told or not known.types:
             # Else the log's definition may be the later one.
             _add(known.types, dict(sighting.types))
     return found
 
 
-def passed_types(
-    known: Known, messages: Iterable[SignedMessage], oid: int, now: Mapping[int, str]
-) -> Mapping[int, Texts]:
-    """The types of those columns of a table that had one in between which may have changed values. `now`: those that
-    are asked for, with their types.
+def passed_types(known: Known, shapes: Iterable[Shape], now: Mapping[int, str]) -> Mapping[int, Texts]:
+    """The types of those columns of a table that had one in between which may have changed values. `shapes`: what the
+    source told of it since. `now`: the columns that are asked for, with their types.
     """
     found = {number: known.types.get(number, ()) for number in now}
-    for shape in _shapes(messages, oid):
+    for shape in shapes:
         _add(found, {number: shape.columns[number].type_name for number in now if number in shape.columns})
     _add(found, now)
     return {number: types for number, types in found.items() if _may_have_lost(types)}
@@ -90,16 +89,22 @@ def written_types(
 
 
 def passed_expressions(
-    known: Known, messages: Iterable[SignedMessage], oid: int, numbers: Iterable[int], *, is_rewritten: bool
+    known: Known, shapes: Iterable[Shape], numbers: Iterable[int], *, is_unseen: bool
 ) -> Mapping[int, Texts]:
     """The expressions of those columns of a table that are computed no more, and may have been computed otherwise than
-    the log says before that. A table is rewritten for it.
+    the log says before that. The table is rewritten for it; where it is not, a name in the expression was changed.
+    `is_unseen`: it was rewritten, and other expressions may have been given of which nothing was told.
     """
     found = {number: known.computed[number] for number in numbers if number in known.computed}
-    for shape in _shapes(messages, oid):
+    rewritten = known.rewritten
+    for shape in shapes:
         columns = {number: shape.columns[number].definition for number in found if number in shape.columns}
-        _add(found, {number: definition for number, definition in columns.items() if definition})
-    is_unseen = is_rewritten and not known.is_told
+        for number, definition in columns.items():
+            if definition and shape.rewritten == rewritten:
+                found[number] = (*found[number][:-1], definition)
+            elif definition:
+                _add(found, {number: definition})
+        rewritten = shape.rewritten
     return {number: texts for number, texts in found.items() if is_unseen or len(texts) > 1}
 
 
@@ -114,10 +119,6 @@ def _defined(relation: Relation) -> Known:
         if name in expressions:
             known.computed[number] = (expressions[name],)
     return known
-
-
-def _shapes(messages: Iterable[SignedMessage], oid: int) -> Iterator[Shape]:
-    return (one.shape for one in messages if one.shape is not None and one.shape.oid == oid)
 
 
 def _add(found: dict[int, Texts], texts: Mapping[int, str]) -> None:

@@ -14,8 +14,8 @@ import psycopg
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
-from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair
 
 _XIDS: Final = 2**32
 

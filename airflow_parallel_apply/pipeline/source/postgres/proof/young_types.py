@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import TYPE_WORDS, signed_messages, writers_of
-from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import Pair
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
 
