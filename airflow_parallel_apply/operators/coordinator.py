@@ -207,7 +207,8 @@ class CoordinatorOperator(LeaseTask):
             + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or _NO_MESSAGE.format(task_id=task_id))
             for task_id in failed
         ]
-        raise FatalError("; ".join(texts))
+        # The texts name the pipeline.
+        raise FatalError("; ".join(texts), pipeline="")
 
 
 def _reports(pulled: object) -> list[dict[str, Any]]:

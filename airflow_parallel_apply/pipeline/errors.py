@@ -39,7 +39,7 @@ OWN_PIPELINE: Final = "--pipeline …"
 """The option of a command in a hint, where its raiser does not know the pipeline."""
 START_ANEW: Final = (
     f"To start anew, run `parallel-apply drop {OWN_PIPELINE} --log-url …` with the log that it has, empty the target's "
-    "tables, and run with a new log_url and start=copy."
+    "tables (a feed begins in another place), and run with a new log_url and start=copy."
 )
 """The hint that leads on where changes are missing for good."""
 
@@ -54,7 +54,9 @@ class ConflictReason(StrEnum):
 
 
 class ParallelApplyError(Exception):
-    """Root. Says where it happened, what happened, and what to do about it, in one line."""
+    """Root. Says where it happened, what happened, and what to do about it, in one line. `pipeline`: empty where the
+    message names it.
+    """
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class ParallelApplyError(Exception):
     @property
     def hint(self) -> str | None:
         """The advice on what to do. Its commands name the pipeline as soon as that is known."""
-        if self._hint is None or self.pipeline is None:
+        if self._hint is None or not self.pipeline:
             return self._hint
         return self._hint.replace(OWN_PIPELINE, f"--pipeline {shlex.quote(self.pipeline)}")
 
@@ -120,7 +122,7 @@ class ParallelApplyError(Exception):
             ("table", self.table),
             ("column", self.column),
         )
-        where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
+        where = ", ".join(f"{name} {value}" for name, value in places if value not in (None, ""))
         text = f"{self.message} [{where}]" if where else self.message
         return f"{text} Hint: {self.hint}" if self.hint else text
 

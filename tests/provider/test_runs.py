@@ -177,7 +177,7 @@ def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeli
     assert states(done)["close"] == "failed"
     assert states(done)[step] == "failed"
     assert "close" not in pipeline.calls
-    text = "table public.accounts is missing [pipeline parallel_apply] Hint: Create it. [pipeline parallel_apply]"
+    text = "table public.accounts is missing [pipeline parallel_apply] Hint: Create it."
     assert close_error(done) == f"{step} failed: {text}"
 
 

@@ -29,6 +29,3 @@ def delete(seqno: int, *values: str | None, of: int = 1) -> Row:
 @pytest.fixture(name="rig")
 def rig_of_three_tables(tmp_path: Path) -> LakeRig:
     return LakeRig(f"delta://{tmp_path}", [A, B, LOOSE], channels=2).begin()
-
-
-# --- what a merge does ---

@@ -122,7 +122,7 @@ class History:
     has_names: bool = True
 
     def names_of(self, number: int) -> frozenset[str]:
-        """What a column was called, and no other one."""
+        """The names that a column had, and no other one."""
         others = (names for one, names in self.called.items() if one != number)
         return frozenset(self.called[number]).difference(*others)
 

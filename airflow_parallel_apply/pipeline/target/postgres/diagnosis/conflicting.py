@@ -83,9 +83,8 @@ def _name_right(connection: psycopg.Connection[Any], error: ParallelApplyError, 
     table = quoted(cause.diag.schema_name or "", cause.diag.table_name or "")
     if connection.execute(_FIRES, [table]).fetchone() == (True,) and not _may_be_replica(connection):
         error.hint = (
-            f"{error.hint} Or if its rows hand values on to each other at the source, which triggers or foreign keys "
-            f"of the target's table keep from being done at once: run {_grant(connection)} at the target, as a "
-            "superuser; then run again."
+            f"{error.hint} Or, if rows of the source exchange such values, let the target put its triggers and foreign "
+            f"keys aside while it does the same: run {_grant(connection)} there, as a superuser; then run again."
         )
 
 
