@@ -32,6 +32,11 @@ def identity_of(address: FilesAddress) -> TargetIdentity:
     return TargetIdentity(server=f"{parts.scheme}://{service}", database=f"{parts.netloc}{parts.path}")
 
 
+def has_files(dataset: Dataset) -> bool:
+    """True if anybody has committed files to a directory."""
+    return any(manifest.files for manifest in dataset.manifests())
+
+
 def directory_findings(
     dataset: Dataset, address: FilesAddress, pipeline: str, expected: Expectation
 ) -> tuple[Finding, ...]:
@@ -56,7 +61,7 @@ def _place_findings(dataset: Dataset, address: FilesAddress, pipeline: str, expe
             f"{address.url} is the directory of pipeline {head.pipeline}",
             note="Give each pipeline a directory of its own.",
         )
-    elif (expected.are_empty or expected.are_new) and any(manifest.files for manifest in dataset.manifests()):
+    elif (expected.are_empty or expected.are_new) and has_files(dataset):
         yield new_finding(
             Side.TARGET,
             _WHERE,

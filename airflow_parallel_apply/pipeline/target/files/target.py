@@ -37,9 +37,10 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
-from airflow_parallel_apply.pipeline.target.files.check import directory_findings, identity_of
+from airflow_parallel_apply.pipeline.target.files.check import directory_findings, has_files, identity_of
 from airflow_parallel_apply.pipeline.target.files.committing import UnitFiles
 from airflow_parallel_apply.pipeline.target.files.head import Head, part_name
+from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Capability, Step
@@ -151,6 +152,8 @@ class FilesTarget:
         def laid_out(head: Head) -> Head | None:
             if head.pipeline:
                 self._require_ledger(head)
+            elif generation > 0 and has_files(self._dataset):
+                raise positions_lost(self._address.url, "its feed", pipeline=self._pipeline)
             if head.positions and head.routing_digest == routing.digest:
                 return None
             if not all_equal(head.positions):

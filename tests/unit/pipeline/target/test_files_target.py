@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,13 +13,14 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.export import ExportOptions, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
+from airflow_parallel_apply.pipeline.target.files.head import Head
 from airflow_parallel_apply.pipeline.target.files.target import FilesTarget
 from airflow_parallel_apply.pipeline.target.relations import LogRelations
 from tests.support.written_log import Change, append, make_log
@@ -140,6 +142,20 @@ def test_a_pipeline_that_is_dropped_leaves_its_files_and_who_they_are_of_to_nobo
     assert target.drop(force=False).done
     assert not target.drop(force=False).done
     assert (target.positions(), target.generation(), target.is_installed()) == ((), 0, False)
+
+
+def test_files_that_are_there_are_fed_no_second_time_where_the_ledger_knows_the_pipeline_yet(tmp_path: Path) -> None:
+    """A drop that ends between the directory and the ledger."""
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    make_log(str(log))
+    append(str(log), 0, [[Change("I", 1, "a")]])
+    export_changes(open_reader(str(log)), str(lake), ExportOptions())
+    dataset = Dataset(FilePlace(str(lake)))
+    exported = dataset.newest()
+    assert exported is not None
+    dataset.commit(replace(exported, version=exported.version + 1, files=(), state=Head().state()))
+    with pytest.raises(TargetError, match=r"positions in .* are gone"):
+        opened(lake).lay_out(log_id="log", routing=Routing(channels=1), generation=1)
 
 
 def unit(channel: int, token: str, *, after: int = -1) -> Unit:
