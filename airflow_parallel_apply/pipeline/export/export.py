@@ -39,10 +39,8 @@ def export_changes(
     it raises, all of this call is committed, or nothing: the next one goes on from what the place has.
     """
     opened = open_place(place, options, cancelled)
-    state = log.state()
-    last = state.last_seqno if options.until_seqno is None else min(options.until_seqno, state.last_seqno)
 
-    def behind(after: int) -> Stretch | None:
+    def behind(after: int, last: int) -> Stretch | None:
         if last <= after:
             return None
         return Stretch(
@@ -64,6 +62,8 @@ def export_changes(
 
     def todo(attempt: Attempt) -> Stretch | None:
         position = NO_SEQNO if attempt.held is None else attempt.held.position
+        # Read after the place: another export may have added what the log has got meanwhile.
+        state = log.state()
         if position > state.last_seqno:
             raise Unavailable(
                 f"the log ends at seqno {state.last_seqno}, and {place} has its changes up to seqno {position}: it is "
@@ -72,7 +72,8 @@ def export_changes(
                 hint="It is tried again: a network file system may show an older state for a moment. If the log was "
                 "restored together with its source, export to another place.",
             )
-        return behind(position)
+        last = state.last_seqno if options.until_seqno is None else min(options.until_seqno, state.last_seqno)
+        return behind(position, last)
 
     return _export(opened, log.identity.log_id, options, todo, report)
 

@@ -178,19 +178,20 @@ def test_an_export_that_fails_behind_its_manifest_has_committed_all(
 
 
 def test_a_late_export_finds_another_one_in_its_place_and_adds_nothing(log_url: str, place: str) -> None:
-    """The other one commits while the first has written, and has not committed."""
+    """The log grows, and the other one commits, while the first has written, and has not committed."""
     reports = []
 
     def overtake(encoded: Encoded) -> None:
         if not reports:
             reports.append(None)
+            append(log_url, 5, [[Change("I", 5, "e")]])
             reports.append(export(log_url, place))
 
     late = export(log_url, place, threads=1, report=overtake)
     assert reports[1] is not None
-    assert reports[1].rows == 7
+    assert reports[1].rows == 8
     assert (late.rows, late.version) == (0, 0)
-    assert changes(place) == CHANGES
+    assert changes(place) == [*CHANGES, (5, 0, "insert", 5, "e")]
     assert len(data_files(place)) == len(reports[1].files), "the late one has removed what it had written"
 
 
