@@ -18,8 +18,6 @@ from airflow_parallel_apply.pipeline.log.remove import remove_log
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
-from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
-from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from tests.log_batches import (
     IDENTITY,
     START,
@@ -29,6 +27,7 @@ from tests.log_batches import (
     rows_batch,
     transactions_batch,
 )
+from tests.support.log_rows import relation
 from tests.support.routers import served_logs
 from tests.support.variants import gated
 
@@ -272,30 +271,33 @@ def test_a_commit_without_news_makes_no_version_and_one_with_a_new_offset_makes_
 
 
 def test_relations_are_numbered_once_and_a_changed_definition_is_reported_once(url: str, reading: Reading) -> None:
-    def relation(*names: str) -> Relation:
-        columns = tuple(
-            Column(name=name, type_name="integer", kind=KeyKind.INTEGER, key=name == "id") for name in names
-        )
-        return Relation(
-            relation_id=-5, schema="public", table="t", replica_identity=ReplicaIdentity.KEY, columns=columns
-        )
-
+    only, more = (relation(-5, "t", columns, key="id") for columns in ("id", "id a"))
     writer = open_writer(url)
-    assert writer.relation_id(relation("id")) == (1, False)
-    assert writer.relation_id(relation("id")) == (1, False)
-    assert writer.relation_id(relation("id", "a")) == (2, True)
-    assert writer.relation_id(relation("id", "a")) == (2, False)
+    assert writer.relation_id(only) == (1, False)
+    assert writer.relation_id(only) == (1, False)
+    assert writer.relation_id(more) == (2, True)
+    assert writer.relation_id(more) == (2, False)
     writer.abandon()
-    assert writer.relation_id(relation("id")) == (1, False)
+    assert writer.relation_id(only) == (1, False)
     writer.commit(1)
     writer = open_writer(url)
-    assert writer.relation_id(relation("id", "a")) == (2, True)
-    assert writer.relation_id(relation("id")) == (3, True)
+    assert writer.relation_id(more) == (2, True)
+    assert writer.relation_id(only) == (3, True)
     state = writer.commit(2)
     assert [each.relation_id for each in reading(url).state().relations] == [1, 2, 3]
-    assert state.relation(3).columns == relation("id").columns
+    assert state.relation(3).columns == only.columns
     with pytest.raises(LogError, match="relation 4"):
         state.relation(4)
+
+
+def test_what_a_definition_of_an_earlier_version_lacks_is_added_once(url: str) -> None:
+    before = relation(1, "t", "id", key="id")
+    computing = replace(relation(1, "c", "id", key="id"), computed=("g",))
+    writer = open_writer(url)
+    assert [writer.relation_id(one) for one in (before, computing)] == [(1, False), (2, False)]
+    again = [replace(before, computed=(), computed_numbers=()), replace(computing, computed_numbers=(2,))]
+    assert [writer.relation_id(one) for one in (*again, computing)] == [(1, False), (3, False), (3, False)]
+    assert writer.latest_relation("public", "c") == replace(again[1], relation_id=3)
 
 
 def test_a_long_log_opens_from_its_last_checkpoint(url: str, reading: Reading) -> None:

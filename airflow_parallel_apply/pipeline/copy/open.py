@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.protocol import (
     CopyConnector,
     Copying,
@@ -33,7 +33,12 @@ COPIES: Final = Schemes(
     ours={pair_of(POSTGRESQL, POSTGRESQL): "airflow_parallel_apply.pipeline.copy.postgres.connector:PostgresCopies"},
 )
 
-_INSTEAD: Final = f"Leave the table out with an exclude pattern. {START_ANEW}"
+_INSTEAD: Final = f"Leave the table out with an exclude pattern, or start anew with all tables. {START_ANEW}"
+
+_SKIPPING: Final = (
+    "Or, since ddl=skip covers only what came before this run's task capture began: do the same at the target by hand, "
+    "trigger another run with ddl=skip and without until, and clear this one then."
+)
 
 
 def goes_into_log(source: Endpoint, target: Endpoint) -> bool:
@@ -61,15 +66,18 @@ def recopy_tables(
 
 
 @contextmanager
-def told_instead_of_recopy(pipeline: str, source: Endpoint, target: Endpoint) -> Iterator[None]:
-    """Around what a source may refuse: its errors name the pipeline, and a hint that names `recopy` begins with what
-    leads on where nothing copies tables anew.
+def told_what_leads_on(config: PipelineConfig, source: Endpoint, target: Endpoint) -> Iterator[None]:
+    """Around what a source may refuse: its errors name the pipeline. A hint that names `recopy` begins with what leads
+    on where nothing copies tables anew; of a run with `ddl=skip`, whose end is fixed, one that names `vouch` ends with
+    what covers it.
     """
     try:
         yield
     except ParallelApplyError as error:
-        error.at(pipeline=pipeline)
+        error.at(pipeline=config.pipeline)
         hint = error.hint if isinstance(error, FatalError) else None
+        if hint is not None and "parallel-apply vouch" in hint and config.ddl is DdlPolicy.SKIP:
+            error.hint = hint = f"{hint} {_SKIPPING}"
         if hint is not None and "recopy" in hint and goes_into_log(source, target):
             error.hint = f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {hint}"
         raise

@@ -103,8 +103,7 @@ class DirectoryLogWriter:
     def relation_id(self, relation: Relation) -> tuple[int, bool]:
         latest = self.latest_relation(relation.schema, relation.table, relation.oid)
         is_as_before = latest is not None and latest.is_as(relation)
-        says_as_much = latest is not None and (latest.is_numbered or not relation.is_numbered)
-        if latest is not None and is_as_before and says_as_much and latest.oid == relation.oid:
+        if latest is not None and is_as_before and latest.oid == relation.oid and not latest.lacks_numbers_of(relation):
             return latest.relation_id, False
         return self.define(relation), latest is not None and not is_as_before
 

@@ -191,6 +191,11 @@ class Relation:
         """True if the columns have the source's own numbers, which tell them apart for good."""
         return all(column.number is not None for column in self.columns)
 
+    def lacks_numbers_of(self, other: Relation) -> bool:
+        """True if another one that is as this one numbers columns, computed ones too, that this one does not."""
+        lacks_computed = self.computed_numbers is None and bool(other.computed_numbers)
+        return lacks_computed or (other.is_numbered and not self.is_numbered)
+
     def to_json(self) -> dict[str, Any]:
         """The form that manifests and staged plans carry."""
         return {

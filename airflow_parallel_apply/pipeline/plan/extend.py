@@ -78,13 +78,15 @@ def extend_plan(
             if ledger.routing().digest == routing.digest:
                 copies = session.target.recopied()
                 names = sorted(f"{one.schema}.{one.table}" for one in copies if one.recopy_id not in recopied)
+                # A target that was put back, too, has fewer.
+                which = f": {listed(names)}" if names else ""
                 raise PlanError(
-                    f"the ledger knows of tables that were copied anew, and the log does not: {listed(names)}",
+                    f"the ledger knows of tables that were copied anew, and the log does not{which}",
                     op="plan",
                     pipeline=config.pipeline,
                     hint="An earlier state of the log was put back. Restore its newest copy; or copy these tables "
-                    "again (parallel-apply recopy), partitions by naming their table. If one of them is gone since: "
-                    f"{START_ANEW}",
+                    "again (parallel-apply recopy), partitions by naming their table. If one of them is gone since, "
+                    f"only a new start leads on. {START_ANEW}",
                 )
             raise OwnershipLost(
                 "another run changed the pipeline's routing",

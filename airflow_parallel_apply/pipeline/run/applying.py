@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.state import Phase
-from airflow_parallel_apply.pipeline.copy.open import told_instead_of_recopy
+from airflow_parallel_apply.pipeline.copy.open import told_what_leads_on
 from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -95,7 +95,7 @@ def apply(
             bounds=ground.bounds,
             claimant=claimant,
             capture=lambda: open_capture(source, for_source(config)),
-            told=partial(told_instead_of_recopy, config.pipeline, source, target),
+            told=partial(told_what_leads_on, config, source, target),
             session=sessions[1],
             require_pipeline=partial(require_opened, sessions[1], opened),
             log=open_reader(config.log_url),

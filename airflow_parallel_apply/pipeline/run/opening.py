@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.history import require_history
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, QueueEndpoint
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
-from airflow_parallel_apply.pipeline.copy.open import told_instead_of_recopy
+from airflow_parallel_apply.pipeline.copy.open import told_what_leads_on
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
@@ -99,7 +99,7 @@ def open_run(
             raise
         try:
             with (
-                told_instead_of_recopy(config.pipeline, source, target),
+                told_what_leads_on(config, source, target),
                 closing(open_capture(source, for_source(config))) as reading,
                 _kept_lease(tasks.queue, target, config, taken.generation, lease),
             ):
@@ -215,7 +215,7 @@ def _seed(
 ) -> OpenedRun:
     """Under the lease: route, plan, and put into the queue what positions and plan say is left."""
     routing = routing_of(config, session.target.colocation(config.tables))
-    session.route(generation, log_id=log.identity.log_id, routing=routing)
+    session.route(generation, log_id=log.identity.log_id, routing=routing, is_known=True)
     session.target.note_tables(unbegun)
     captured = log.state().last_seqno
     bounds = settle(log, session.ledger, bounds)

@@ -24,7 +24,7 @@ from airflow_parallel_apply.pipeline.copy.open import (
     copy_findings,
     goes_into_log,
     open_first_copy,
-    told_instead_of_recopy,
+    told_what_leads_on,
 )
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
@@ -96,7 +96,7 @@ def _both(
 ) -> Iterator[_Ends]:
     """`has_end`: whether the run's end is fixed already, see `for_source`."""
     with (
-        told_instead_of_recopy(config.pipeline, source, target),
+        told_what_leads_on(config, source, target),
         closing(open_session(target, config)) as writing,
         closing(open_capture(source, for_source(config) if has_end(writing) else config)) as reading,
     ):

@@ -307,8 +307,8 @@ def _without_key(relation: Relation) -> SourceError:
         "the source sent an update or delete of a table without a usable key",
         op="capture",
         table=relation.name,
-        hint=f"Give the table a primary key{without}, or let the source send whole old rows of it (REPLICA IDENTITY "
-        f"FULL). {_copied_anew(relation)}",
+        hint=f"Unless it has one by now, give the table a primary key{without}, or let the source send whole old "
+        f"rows of it (REPLICA IDENTITY FULL). {_copied_anew(relation)}",
     )
 
 

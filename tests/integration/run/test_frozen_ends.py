@@ -79,6 +79,6 @@ def test_with_an_end_of_its_own_a_run_takes_nothing_behind_that_as_done(rig: Rig
     skipping = rig.having(ddl=DdlPolicy.SKIP)
     skipping.capture("r")
     rig.write("ALTER TABLE t ALTER v TYPE numeric USING v * 100")
-    with pytest.raises(ParallelApplyError, match="was rewritten while v changed"):
+    with pytest.raises(ParallelApplyError, match=r"was rewritten while v changed.* trigger another run with ddl=skip"):
         getattr(skipping, again)("r")
     skipping.run("another")

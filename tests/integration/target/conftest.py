@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import cache
 
 import psycopg
 import pytest
@@ -65,7 +66,7 @@ class Scene:
             ledger, other = PostgresLedger(session), None
         else:
             elsewhere = Session(self.ledger_dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
-            ledger = PostgresLedger(elsewhere, target=lambda: str(target.identity()))
+            ledger = PostgresLedger(elsewhere, target=cache(lambda: str(target.identity())))
             other = ledger.identity
         target = PostgresTarget(session, relations=Known(self.relations), ledger=other)
         self.opened.append(PipelineSession(ledger=ledger, target=target, is_one_database=other is None))

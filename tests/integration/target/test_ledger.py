@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import (
     RetryableError,
 )
 from airflow_parallel_apply.pipeline.model.interval import Interval
+from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget, schema
@@ -109,15 +110,39 @@ def test_a_schema_of_a_newer_release_is_refused(scene: Scene) -> None:
 
 
 def test_a_slow_target_does_not_end_the_session_of_its_ledger(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_limit(**_: object) -> int:
-        limit = scene.ledger._session.connection().execute("SHOW idle_in_transaction_session_timeout").fetchone()
-        limits.append(limit)
-        return -1
+    def noting(name: str, answer: object) -> None:
+        def note(*_: object, **__: object) -> object:
+            limit = scene.ledger._session.connection().execute("SHOW idle_in_transaction_session_timeout").fetchone()
+            limits.append((name, *(limit or ())))
+            return answer
+
+        monkeypatch.setattr(PostgresTarget, name, note)
 
     limits: list[object] = []
-    monkeypatch.setattr(PostgresTarget, "lay_out", lambda _, **names: read_limit(**names))
-    scene.session.route(None, log_id="log1", routing=Routing(channels=1))
-    assert limits == [("10s" if scene.ledger_dsn is None else "10min",)]
+    routing, is_elsewhere = Routing(channels=1), scene.ledger_dsn is not None
+    for name, answer in {"identity": "elsewhere", "lay_out": -1, "routing_digest": routing.digest}.items():
+        noting(name, answer)
+    for _ in range(2):
+        scene.ledger.route(None, log_id="log1", routing=routing, positions=scene.target)
+    under_lock = "10min" if is_elsewhere else "10s"
+    outside = [("identity", "0")] if is_elsewhere else []
+    assert limits == [*outside, ("lay_out", under_lock), ("routing_digest", under_lock)]
+
+
+def test_a_slow_drop_at_a_target_holds_up_no_other_pipeline(target_dsn: str, ledger_dsn: str) -> None:
+    def is_free() -> Removal:
+        with psycopg.connect(ledger_dsn) as other:
+            found.append(other.execute("SELECT pg_try_advisory_xact_lock(7020137112410041973)").fetchone())
+        return Removal()
+
+    found: list[object] = []
+    scene = Scene(target_dsn, ledger_dsn)
+    scene.start()
+    scene.ledger.release(scene.generation, clean_stop_seqno=None)
+    scene.ledger.drop(is_free, force=False)
+    assert found == [(True,)]
+    for session in scene.opened:
+        session.close()
 
 
 @gated

@@ -124,7 +124,7 @@ class InitialCopy:
             try:
                 make_tables(connection, definitions)
                 make_rest(connection, definitions)
-            except psycopg.errors.DuplicateTable as error:
+            except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject) as error:
                 raise ConfigurationError(
                     f"the tables cannot be made at the target: {wording(error)[0]}",
                     hint="Drop what has that name at the target, or rename it; then run again.",

@@ -20,7 +20,8 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
     if not is_installed(session):
         return drop_target()
     with session.transaction("drop") as connection:
-        connection.execute(session.sql("schema", "lock"))
+        if is_one_database:
+            connection.execute(session.sql("schema", "lock"))
         row = lock_pipeline(connection, session)
         if row is not None and row["is_owned"] and not force:
             raise LeaseBusy(
@@ -31,6 +32,8 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
             return drop_target()
         connection.execute(session.sql("session", "patient"))
         removal = drop_target()
+        # Not before: every pipeline of this ledger asks for it, and a target elsewhere may be slow.
+        connection.execute(session.sql("schema", "lock"))
         forget_pipeline(connection, session)
         if row is not None:
             removal += Removal(done=(f"removed pipeline {session.pipeline} from its ledger",))

@@ -6,7 +6,8 @@ conditional move at the end of each commit fails for a former owner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +29,7 @@ class Lease:
     """One pipeline's row in `pipeline`. Leases are measured by the ledger's clock."""
 
     def __init__(self, session: Session, target: Callable[[], str] | None) -> None:
-        """`target`: names the database of a target elsewhere; None: it is this one."""
+        """`target`: names the database of a target elsewhere, which it asks once; None: it is this one."""
         self._session = session
         self._target = target
 
@@ -42,8 +43,7 @@ class Lease:
     def acquire(
         self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int, is_known: bool
     ) -> PipelineState:
-        with self._session.transaction("acquire") as connection:
-            row = self._lock(connection, log_id, is_known=is_known)
+        with self._locked("acquire", log_id, is_known=is_known) as (connection, row):
             require_no_recopy(connection, self._session, row["generation"])
             if row["is_owned"] and row["owner"] != owner:
                 raise LeaseBusy(
@@ -86,13 +86,12 @@ class Lease:
         positions: RoutedPositions,
         is_known: bool,
     ) -> None:
-        with self._session.transaction("route") as connection:
-            row = self._lock(connection, log_id, is_known=is_known)
+        with self._locked("route", log_id, is_known=is_known) as (connection, row):
+            if self._target is not None:
+                connection.execute(self._session.sql("session", "patient"))
             if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
                 return
             require_owner(row, generation, so="its routing cannot change now")
-            if self._target is not None:
-                connection.execute(self._session.sql("session", "patient"))
             # Lanes of a run that is over may have slept through its end: what they planned by is not valid any more.
             # Those of the caller's own generation start later than this.
             raised = row["generation"] + (generation is None and bool(row["routing_digest"]))
@@ -106,6 +105,13 @@ class Lease:
             )
             connection.execute(ledger_sql(self._session, "plan", "drop_above"), names)
             connection.execute(self._sql("set_routing"), names)
+
+    @contextmanager
+    def _locked(self, op: str, log_id: str, *, is_known: bool) -> Iterator[tuple[Connection, Mapping[str, Any]]]:
+        # A target elsewhere may be slow to say its name: nobody waits for that under a lock, and it says it once.
+        self._target_name()
+        with self._session.transaction(op) as connection:
+            yield connection, self._lock(connection, log_id, is_known=is_known)
 
     def _lock(self, connection: Connection, log_id: str, *, is_known: bool) -> Mapping[str, Any]:
         if not is_known:
@@ -177,7 +183,9 @@ def lock_pipeline(connection: Connection, session: Session) -> Mapping[str, Any]
 def pipeline_removed() -> OwnershipLost:
     """The error of whoever goes on with a pipeline that somebody has dropped meanwhile."""
     return OwnershipLost(
-        "the pipeline was removed", hint="Clear the task capture with everything downstream of it: it begins anew."
+        "the pipeline was removed",
+        hint="To begin anew, clear the run's task capture with everything downstream of it. A command has nothing left "
+        "to do.",
     )
 
 

@@ -125,7 +125,7 @@ def test_rows_without_a_key_can_only_be_inserted() -> None:
     assert told(*built(bare, Operation.INSERT, new=[("a",)]), "key", "values") == (None, ["a"])
     with pytest.raises(SourceError, match="without a usable key"):
         built(bare, Operation.UPDATE, new=[("a",)])
-    with pytest.raises(SourceError, match="Give the table a primary key without g, which the source does not send"):
+    with pytest.raises(SourceError, match="give the table a primary key without g, which the source does not send"):
         built(replace(bare, computed=("g",)), Operation.UPDATE, new=[("a",)])
 
 

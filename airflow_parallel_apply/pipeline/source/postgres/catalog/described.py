@@ -120,7 +120,7 @@ def describe(
         # A copy has come in between, of which nothing was told.
         seen = replace(seen, names=())
     numbers = settle_numbers(_named(wire, typings), shape, seen, known)
-    # A column whose type is gone is gone, too, or has another one: until then it is what the log says.
+    # A column whose type is gone is gone as well by now, or has another one: until then it is what the log says.
     logged = {} if known is None else {column.number: column.type_name for column in known.columns}
     typings = [
         typing._replace(

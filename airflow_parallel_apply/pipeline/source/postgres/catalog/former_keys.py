@@ -38,7 +38,7 @@ def is_partial(
         return False
     if known is not None and _has_key(known, wire, sent):
         return False
-    # What is no primary key is seen only if the table has none.
+    # What was seen is no primary key if the table had none, or one with computed columns.
     return sent not in keys or (seen is not None and wire.replica_identity != _BY_INDEX)
 
 
