@@ -29,6 +29,7 @@ from tests.contract.branches import Make, kept, left_over, make_branches, prepar
 from tests.contract.test_groups import rows, staging
 from tests.support.generation import Generation
 from tests.support.local_stage import LocalStage
+from tests.support.variants import gated
 from tests.support.written_log import Change, append
 
 CLAIM = "a claim"
@@ -127,6 +128,7 @@ def test_an_attempt_takes_over_what_the_one_before_it_prepared_and_another_job_o
     assert set(rows(target_dsn)) == set(range(100))
 
 
+@gated
 def test_what_a_former_claim_prepared_is_rolled_back_and_its_sessions_prepare_no_more(
     generation: Generation, target_dsn: str
 ) -> None:
@@ -140,6 +142,7 @@ def test_what_a_former_claim_prepared_is_rolled_back_and_its_sessions_prepare_no
     assert generation.seqnos() == [99] * 3
 
 
+@gated
 @pytest.mark.parametrize("behind", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_nothing_is_prepared_any_more_once_the_commit_has_the_claim(
     generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch, behind: int
@@ -171,6 +174,7 @@ def test_nothing_is_prepared_any_more_once_the_commit_has_the_claim(
     assert set(rows(target_dsn)) == set(range(100))
 
 
+@gated
 def test_a_commit_whose_branch_is_gone_stages_again(generation: Generation, target_dsn: str) -> None:
     staged = prepare(generation)
     unit = whole(staged)
@@ -186,6 +190,7 @@ def test_a_commit_whose_branch_is_gone_stages_again(generation: Generation, targ
 # --- what was decided ---
 
 
+@gated
 @pytest.mark.parametrize("who", ["another lane", "another run", "a run behind a drop that was cut off"])
 def test_whoever_comes_next_commits_what_was_decided(
     generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch, who: str
@@ -282,6 +287,7 @@ def test_a_server_that_allows_too_few_is_told_of(generation: Generation) -> None
     assert finding.fix == ("ALTER SYSTEM SET max_prepared_transactions = 1001",)
 
 
+@gated
 @pytest.mark.parametrize(
     ("channels", "asked", "found"),
     [

@@ -128,6 +128,7 @@ def test_what_cannot_be_prepared_is_merged_by_the_commit(
     assert series == []
 
 
+@gated
 def test_insertions_go_straight_into_the_table(
     make: Make, target_dsn: str, log_url: str, series: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

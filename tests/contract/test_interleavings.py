@@ -12,6 +12,7 @@ from airflow_parallel_apply.queue.memory.backend import MemoryQueue
 from tests.support.in_memory.interleavings import Interleavings, counts, run_machine
 from tests.support.in_memory.pipeline import MemoryPipeline
 from tests.support.in_memory.stepped import without_threads
+from tests.support.variants import gated
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,7 @@ def test_a_unit_that_was_held_when_its_target_lost_commits_does_not_pass_the_sto
     machine.teardown()
 
 
+@gated
 @pytest.mark.parametrize("consistency", Consistency)
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_what_is_committed_beside_a_queue_that_was_lost_is_gone_on_from(
@@ -74,6 +76,7 @@ def holds_serial(pipeline: MemoryPipeline) -> bool:
     return any(head.claimant and OrderedWork.of_task(head).kind is Kind.SERIAL for head in heads)
 
 
+@gated
 @pytest.mark.parametrize("place", ["behind claim", "commit"])
 def test_a_barrier_that_is_reached_again_while_its_epoch_is_held_waits_for_the_holder(place: str) -> None:
     """The target loses all that is below the serial epoch, and the holder, who may take long, does not know yet."""

@@ -148,6 +148,7 @@ def test_how_long_a_lease_is_over_is_told_by_the_ledger_s_clock(side: Side) -> N
     assert released.lapsed_for is None
 
 
+@gated
 def test_release_keeps_the_clean_stop_and_acquire_forgets_it(side: Side) -> None:
     found = side.session.acquire(log_id="log1", owner="run1", lease=LEASE)
     side.ledger.release(found.generation, clean_stop_seqno=17)
@@ -166,6 +167,7 @@ def test_another_log_is_refused(side: Side) -> None:
         side.session.acquire(log_id="log2", owner="run1", lease=LEASE)
 
 
+@gated
 def test_the_positions_know_the_log_whose_changes_they_are_of(side: Side) -> None:
     assert side.target.log_id() == ""
     side.start()
@@ -320,6 +322,7 @@ def test_a_generation_is_above_all_that_is_known_of_it(side: Side) -> None:
     assert side.session.acquire(log_id="log1", owner="run1", lease=LEASE, above=7).generation == 8
 
 
+@gated
 def test_what_was_removed_is_not_registered_again_by_who_knew_it(side: Side) -> None:
     """It would begin at the log's beginning, in tables that have rows."""
     for go_on in (
@@ -332,6 +335,7 @@ def test_what_was_removed_is_not_registered_again_by_who_knew_it(side: Side) -> 
     assert side.ledger.state() is None
 
 
+@gated
 def test_a_merge_point_is_counted_once_however_often_its_claimants_say_so(side: Side) -> None:
     side.start()
     for seqno in (4, 4, 9):

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.log.segment import UNLINKED
 from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from tests.log_batches import IDENTITY, START, files_of, history, random_history
+from tests.support.variants import gated
 
 END = 2**62
 SMALL_SEGMENTS = WriterOptions(segment_file_bytes=2000, small_file_bytes=1, buffer_bytes=6000)
@@ -96,6 +97,7 @@ def test_a_reader_whose_files_are_merged_and_removed_meanwhile_goes_on_with_the_
     assert pa.Table.from_batches(found).filter(pc.field("seqno") < 30).sort_by(order).equals(told)
 
 
+@gated
 def test_segments_that_reach_the_size_together_are_merged_and_large_ones_are_left_alone(url: str) -> None:
     options = WriterOptions(segment_file_bytes=2**20, small_file_bytes=2**19, merged_file_bytes=2**19)
     writer = open_writer(url, options=options)
@@ -109,6 +111,7 @@ def test_segments_that_reach_the_size_together_are_merged_and_large_ones_are_lef
     assert in_order(url).equals(pa.Table.from_batches([rows]))
 
 
+@gated
 def test_many_tiny_commits_are_not_rewritten_each_time(url: str) -> None:
     writer = open_writer(url, options=WriterOptions(small_segment_count=4))
     counts = []

@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.log.writing import create_log, open_writer
 from airflow_parallel_apply.pipeline.plan.bounds import boundary, last_seqno_at
 from tests.log_batches import IDENTITY, START, files_of, history
 from tests.support.examples import examples
+from tests.support.variants import gated
 
 END = 2**62
 SMALL = WriterOptions(segment_file_bytes=2000, small_file_bytes=1, buffer_bytes=6000)
@@ -105,6 +106,7 @@ def test_what_is_younger_than_asked_for_is_kept(url: str) -> None:
     assert open_reader(url).state().purged_seqno == 9
 
 
+@gated
 def test_checkpoints_remember_what_was_purged(tmp_path: Path) -> None:
     url = filled(tmp_path / "log", [2] * 40)
     open_writer(url).purge(50)

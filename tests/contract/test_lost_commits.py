@@ -147,6 +147,7 @@ def test_a_plan_whose_end_is_lost_before_it_was_fed_is_made_anew(make: Make, tar
     assert rows(target_dsn) == expected
 
 
+@gated
 def test_a_plan_that_is_made_anew_ends_an_epoch_wherever_a_channel_is(
     make: Make, target_dsn: str, log_url: str
 ) -> None:

@@ -174,6 +174,7 @@ def test_conflicts_close_together_make_the_merge_longer_up_to_what_is_fed(fed: G
     assert ends == [19, 59, 99, 99], "one epoch, two, and then all five that are fed"
 
 
+@gated
 def test_a_barrier_ends_a_merge(make: Make, log_url: str) -> None:
     append(
         log_url,

@@ -51,6 +51,7 @@ def test_a_claimed_task_is_not_handed_out_again(queue: Queue) -> None:
     assert queue.try_claim(["q"], claimant="a", lease=LEASE) is None
 
 
+@gated
 @pytest.mark.parametrize("sequence", [None, 7])
 def test_a_future_task_is_handed_out_when_it_is_due_and_not_before(queue: Queue, sequence: int | None) -> None:
     put(queue, Insert(queue="q", sequence=sequence, at=NEVER))
@@ -77,6 +78,7 @@ def put_again(queue: Queue, task: Task) -> tuple[Task, ...]:
     return put(queue, Insert(queue=task.queue, at=NEVER))
 
 
+@gated
 @pytest.mark.parametrize("sequence", [None, 7])
 def test_a_lost_lease_is_handed_out_anew_and_its_first_holder_is_refused(queue: Queue, sequence: int | None) -> None:
     put(queue, Insert(queue="q", sequence=sequence))
@@ -102,6 +104,7 @@ def test_an_expired_lease_that_nobody_took_can_still_be_finished(queue: Queue) -
     assert queue.tasks("q") == ()
 
 
+@gated
 def test_a_renewal_holds_the_task_for_another_lease(queue: Queue) -> None:
     put(queue, Insert(queue="q", value="kept"))
     held = queue.try_claim(["q"], claimant="a", lease=SOON)

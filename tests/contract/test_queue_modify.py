@@ -246,6 +246,7 @@ def test_a_value_comes_back_as_it_was_given(queue: Queue, value: object) -> None
     )
 
 
+@gated
 def test_thousands_of_tasks_go_in_and_out_in_one_modify(queue: Queue) -> None:
     made = put(queue, *(Insert(queue=f"q{n % 4}", sequence=n, value={"n": n}) for n in range(4000)))
     assert [task.value["n"] for task in made] == list(range(4000))
@@ -253,6 +254,7 @@ def test_thousands_of_tasks_go_in_and_out_in_one_modify(queue: Queue) -> None:
     assert queue.queue_stats() == ()
 
 
+@gated
 def test_modifies_of_the_same_tasks_at_once_neither_deadlock_nor_lose_one(open_client: Open) -> None:
     """Each moves a unit between two counters, in either direction and order: the sum stays."""
     queue = open_client()

@@ -36,6 +36,7 @@ def test_tasks_are_handed_out_by_sequence_not_by_age_or_id(queue: Queue) -> None
     assert order == [-1, 5, 9, 2**62]
 
 
+@gated
 @pytest.mark.parametrize("how", ["claimed", "delayed", "failed", "inserted for later"])
 def test_a_head_that_cannot_be_claimed_holds_up_what_is_behind_it(queue: Queue, how: str) -> None:
     late = NEVER if how == "inserted for later" else None

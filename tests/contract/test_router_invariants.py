@@ -37,6 +37,7 @@ from tests.support.routed import (
     placed,
     until,
 )
+from tests.support.variants import gated
 
 Make = Callable[[Routes, Budget, Path], Engine]
 Read = Callable[[Output, int], Iterator[Tagged]]
@@ -108,6 +109,7 @@ def test_every_row_comes_once_and_in_order(
         assert budget.memory.used_bytes == budget.disk.used_bytes == 0
 
 
+@gated
 @KINDS
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(places=PLACES, size=st.integers(1, 100), slow=st.integers(0, 63))

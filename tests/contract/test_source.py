@@ -188,6 +188,7 @@ def test_a_read_of_nothing_is_done_and_says_so_once(begun: World) -> None:
     assert again.done
 
 
+@gated
 def test_one_process_reads_on_where_another_ended(begun: World) -> None:
     for first in range(1, 40, 10):
         begun.commit_many(3, first=first)

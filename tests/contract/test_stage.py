@@ -61,6 +61,7 @@ def test_two_channels_together_stage_the_net_change_of_every_key(make_stage, log
     assert net["20"] == ("I", f"v{max(number for number in range(last) if number % KEYS == 20)}")
 
 
+@gated
 def test_a_serial_unit_takes_the_fragnos_it_names_and_leaves_out_statements(make_stage, tmp_path, target_dsn, target):
     url = str(tmp_path / "serial")
     make_log(url)
@@ -95,12 +96,14 @@ def test_the_unit_of_a_merge_point_takes_each_channels_rows_behind_its_own_posit
     assert merged == first | second
 
 
+@gated
 def test_a_unit_that_continues_another_knows_which_rows_existed(make_stage, log_url, target_dsn):
     staged = make_stage().stage(unit(log_url, channels=1, after=KEYS - 1))
     operations = {key: operation for key, (operation, _) in staged_rows(target_dsn, staged).items()}
     assert operations == {str(key): "D" if key < 5 else "U" for key in range(KEYS)}
 
 
+@gated
 def test_a_plan_that_counts_other_rows_than_the_log_holds_is_refused(make_stage, log_url):
     whole = unit(log_url, channels=1)
     with pytest.raises(LogError, match=f"found {TRANSACTIONS} rows where the plan has {TRANSACTIONS + 1}"):
@@ -118,6 +121,7 @@ def test_a_value_that_the_target_refuses_names_table_column_and_seqno(make_stage
     assert "\n" not in str(error)
 
 
+@gated
 def test_an_ended_session_under_a_claim_that_lasts_may_be_staged_again(make_stage, log_url, target_dsn):
     stage, whole = make_stage(), unit(log_url, channels=1)
     with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
@@ -144,6 +148,7 @@ def test_cancel_ends_the_job_and_the_stage_goes_on_with_the_next(make_stage, log
     assert stage.stage(whole).row_count == TRANSACTIONS
 
 
+@gated
 def test_what_is_staged_twice_waits_twice_and_touches_no_row(make_stage, log_url, target_dsn):
     stage, whole = make_stage(), unit(log_url, channels=1)
     first, again = stage.stage(whole), stage.stage(whole)

@@ -166,6 +166,7 @@ def test_a_pooler_that_shares_the_ledger_s_sessions_is_refused_by_check_runs_and
     written.require_equal()
 
 
+@gated
 def test_a_ledger_that_lost_the_pipeline_does_not_begin_anew(written: Scene) -> None:
     execute(at_ledger(written), "DROP SCHEMA parallel_apply CASCADE")
     with pytest.raises(ConfigurationError, match="has lost"):

@@ -83,6 +83,7 @@ def test_a_turn_comes_when_what_goes_first_is_applied(pipeline: FakePipeline, mo
     assert event(lease(deadline=SOON, reach_seqno=9))["status"] == "free", "it is time to ask Airflow again"
 
 
+@gated
 def test_a_queue_that_moves_is_waited_for_beyond_the_deadline(pipeline: FakePipeline) -> None:
     pipeline.owner = "another run"
     assert event(lease(deadline=PAST))["status"] == "busy"

@@ -202,6 +202,7 @@ def test_a_queue_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         QueueHook(CONN).counts()
 
 
+@gated
 @pytest.mark.parametrize(
     ("kind", "told", "named"),
     [

@@ -237,6 +237,7 @@ def test_warnings_are_in_the_log_of_each_run(rig: Rig, caplog: pytest.LogCapture
     rig.apply(opened)
 
 
+@gated
 def test_open_looks_at_the_source_again(rig: Rig, limited: Rig) -> None:
     limited.capture("run")
     execute(rig.source_dsn, f'ALTER ROLE "{ROLE}" NOREPLICATION')
@@ -270,6 +271,7 @@ def test_a_side_that_cannot_be_reached_is_a_finding_and_the_other_is_looked_at(r
         assert "hunter2" not in str(checked.to_json())
 
 
+@gated
 @pytest.mark.parametrize(("columns", "words"), [(0, "no columns that"), (1599, "1599 columns, and staging")])
 def test_a_table_that_staging_cannot_hold_is_named(rig: Rig, columns: int, words: str) -> None:
     rig.both(f"CREATE TABLE odd ({', '.join(f'c{number} int' for number in range(columns))})")

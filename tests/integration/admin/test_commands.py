@@ -132,6 +132,7 @@ def test_compare_ends_with_1_and_the_first_differing_keys(rig: Rig) -> None:
     assert (told["equal"], told["tables"][0]["table"]) == (False, "public.t")
 
 
+@gated
 def test_a_stop_asked_before_the_lanes_start_stops_them_at_one_seqno(rig: Rig) -> None:
     from airflow_parallel_apply.pipeline import run
     from airflow_parallel_apply.router.plan import plan
@@ -149,6 +150,7 @@ def test_a_stop_asked_before_the_lanes_start_stops_them_at_one_seqno(rig: Rig) -
     assert f"seqno {closed.stop_seqno}" in told.output
 
 
+@gated
 def test_explain_draws_epochs_and_channels(rig: Rig) -> None:
     rig.prepare()
     rig.write("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 60) i", "TRUNCATE t", "INSERT INTO t VALUES (1)")
@@ -170,6 +172,7 @@ def test_explain_without_a_log_is_one_clear_line(tmp_path: Path) -> None:
     assert told.stderr.startswith("error: ")
 
 
+@gated
 def test_check_prints_whole_commands_and_exits_with_1_until_they_are_run(rig: Rig) -> None:
     arguments = ("check", "--pipeline", rig.config.pipeline, "--log-url", rig.config.log_url)
     assert call(rig, *arguments).exit_code == 0

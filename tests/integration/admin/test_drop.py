@@ -105,6 +105,7 @@ def test_another_pipeline_of_the_same_databases_stays_whole(rig: Rig, tmp_path: 
     assert other.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize("use", ["a source that sends DDL", "a queue"])
 def test_the_schema_stays_while_others_use_it(rig: Rig, use: str) -> None:
     if use == "a queue":
@@ -227,6 +228,7 @@ def test_a_side_that_is_away_is_told_with_commands_that_do_the_rest(rig: Rig, si
     assert nothing_is_left(rig)
 
 
+@gated
 def test_a_slot_and_a_publication_of_somebody_else_stay(rig: Rig, source_server: PostgresServer) -> None:
     dropped(rig)
     execute(rig.source_dsn, "CREATE PUBLICATION parallel_apply_doomed")
@@ -239,6 +241,7 @@ def test_a_slot_and_a_publication_of_somebody_else_stay(rig: Rig, source_server:
     execute(elsewhere, "SELECT pg_drop_replication_slot('parallel_apply_doomed')")
 
 
+@gated
 def test_a_log_that_another_target_reads_stays(rig: Rig, target_server: PostgresServer) -> None:
     second = replace(rig, target_dsn=target_server.create_database("second_reader")).having(start=Start.EMPTY)
     execute(second.target_dsn, "CREATE TABLE t (id int PRIMARY KEY, v text)")

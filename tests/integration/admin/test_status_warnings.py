@@ -63,6 +63,7 @@ def test_a_slot_that_holds_back_much_is_told_until_a_run_reads_it(rig: Rig) -> N
     assert look(rig, much_retained_bytes=8 * 2**20).warnings == ()
 
 
+@gated
 def test_a_slot_that_is_gone_is_an_error(rig: Rig) -> None:
     execute(rig.source_dsn, "SELECT pg_drop_replication_slot('parallel_apply_watched')")
     assert (only(look(rig)).severity, only(look(rig)).side) == (Severity.ERROR, Side.SOURCE)

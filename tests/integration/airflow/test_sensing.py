@@ -41,6 +41,7 @@ def test_changes_are_seen_without_the_log_and_nothing_is_seen_where_there_is_not
     assert changes_since(away, rig.source, rig.target, again) is None
 
 
+@gated
 def test_a_slot_that_is_not_the_log_s_is_for_capture_to_name(rig: Rig) -> None:
     """The slot's name was left out, say: nothing is missing, and nothing is to be started anew."""
     forgotten = rig.having(slot="another")

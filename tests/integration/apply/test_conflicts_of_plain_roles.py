@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.partition.key import buckets
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
+from tests.support.variants import gated
 
 CHANNELS = 4
 
@@ -77,6 +78,7 @@ def test_a_conflict_that_no_way_resolves_names_the_right_that_might(rig: PlainRi
         rig.run(lanes=1)
 
 
+@gated
 @pytest.mark.parametrize(
     "audited", [None, *(pytest.param(table, marks=pytest.mark.long) for table in ("parent", "child"))]
 )
@@ -97,6 +99,7 @@ def test_a_foreign_key_begins_to_act_between_channels(rig: PlainRig, audited: st
     require_equal(rig, "SELECT id, parent FROM child ORDER BY id")
 
 
+@gated
 def test_a_foreign_key_begins_to_update_what_a_channel_ahead_has(rig: PlainRig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY, epoch_max_changes=1, unit_max_bytes=1)
     make_family(rig)

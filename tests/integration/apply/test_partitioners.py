@@ -137,6 +137,7 @@ def test_a_table_without_an_expression_is_always_critical(rig: Rig) -> None:
     assert explained(rig).critical == {"shard unknown": 1}
 
 
+@gated
 @pytest.mark.parametrize(
     ("table", "expression", "named"),
     [
@@ -159,6 +160,7 @@ def test_a_table_that_has_no_shard_is_refused_by_name_before_anything_is_made(
     )
 
 
+@gated
 def test_a_shard_may_lie_in_the_replica_identity(rig: Rig) -> None:
     rig = by_shard(rig)
     rig.both(

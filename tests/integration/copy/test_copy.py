@@ -202,6 +202,7 @@ def test_a_part_of_a_copy_that_is_over_changes_nothing(rig: Rig) -> None:
     assert rig.rows("SELECT count(*) FROM t") == [(20000,)]
 
 
+@gated
 def test_two_copies_of_one_pipeline_do_not_meet(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.write("INSERT INTO t VALUES (1)")

@@ -102,6 +102,7 @@ def test_a_finished_copy_is_not_repeated_when_only_its_registration_was_cut_off(
     require_equal(rig)
 
 
+@gated
 def test_a_target_that_lost_its_copy_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     rig.write("INSERT INTO t VALUES (1)")

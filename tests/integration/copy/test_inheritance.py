@@ -76,6 +76,7 @@ def test_a_child_without_its_parent_is_made_as_a_table_of_its_own(rig: Rig) -> N
     ]
 
 
+@gated
 def test_a_parent_whose_rows_are_its_childrens_is_copied_as_an_empty_table(rig: Rig) -> None:
     rig.both("CREATE TYPE mood AS ENUM ('sad')", "CREATE DOMAIN small AS integer CHECK (VALUE < 10)")
     execute(

@@ -59,6 +59,7 @@ def test_a_definition_that_nobody_can_follow_any_more_is_passed_over(rig: Rig) -
     require_green_and_equal(rig)
 
 
+@gated
 def test_the_name_of_a_table_that_is_gone_passes_over_nothing_of_one_that_had_it_before(rig: Rig) -> None:
     rig.run()
     execute(rig.target_dsn, "DELETE FROM t WHERE id = 7")

@@ -75,6 +75,7 @@ def test_a_first_copy_has_the_rows_of_each_table(rig: Rig) -> None:
     require_followed(rig)
 
 
+@gated
 def test_a_publication_that_got_another_table_under_the_name_of_one_is_made_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.export import (
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.kafka import committed
 from tests.support.rig import execute
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 SQL = "SELECT id, v AS name, n * 2 AS twice, n, at, b, f, day FROM t ORDER BY id -- the newest ones\n;"
@@ -85,6 +86,7 @@ def test_rows_are_files_of_the_query_s_columns_once_for_each_id(source: Endpoint
     assert len(files(place)) == 4
 
 
+@gated
 def test_rows_are_messages_with_the_key_s_columns(source: Endpoint, broker: KafkaBroker) -> None:
     place = f"kafka://{broker.address}/shop"
     report = export(source, place, table="sales.daily", key=("id",))

@@ -20,6 +20,7 @@ from airflow_parallel_apply.spark.server import ServerLease
 from airflow_parallel_apply.spark.session import close_session, open_session
 from tests.contract.encoders import ENCODERS, rows_of
 from tests.contract.encoders import SCHEMA as ENCODED
+from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
 
 SCHEMA: Final = pa.schema(
@@ -119,6 +120,7 @@ def session(spark_server: ServerLease, spark_session_id: str) -> Iterator[Any]:
     close_session(made)
 
 
+@gated
 def test_spark_reads_parquet_csv_and_json(files: dict[str, Path], session: Any) -> None:
     """Spark has no time of the day without a date: it reads one as text, from CSV and JSON, and not from Parquet."""
     clocked = (

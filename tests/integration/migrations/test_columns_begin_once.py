@@ -244,6 +244,7 @@ def test_nobody_is_to_vouch_for_rows_that_come_with_a_column_s_transaction(rig: 
     assert_equal(rig)
 
 
+@gated
 def test_rows_that_a_run_brings_before_a_column_that_it_takes_as_done_get_its_value(rig: Rig) -> None:
     execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN c integer")
     rig.write("INSERT INTO t (id) VALUES (90)", "ALTER TABLE t ADD c integer DEFAULT 3", "DELETE FROM t WHERE id = 2")

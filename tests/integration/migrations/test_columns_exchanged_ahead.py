@@ -233,6 +233,7 @@ def test_columns_of_a_table_that_came_during_a_run_are_known_when_it_ends(rig: R
     assert rig.comparison().equal
 
 
+@gated
 def test_a_column_that_somebody_makes_anew_while_ddl_runs_is_lost(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("CREATE TABLE u (id integer PRIMARY KEY)")

@@ -110,6 +110,7 @@ def test_a_plain_column_that_takes_a_computed_one_s_name_is_another(rig: Rig, dd
         rig.run()
 
 
+@gated
 @pytest.mark.parametrize(
     ("with_run", "with_trigger"),
     [

@@ -307,6 +307,7 @@ def test_a_run_that_takes_a_definition_as_done_skips_what_its_transaction_sent_w
     assert_equal(rig)
 
 
+@gated
 def test_a_column_that_went_with_its_type_is_followed_behind_the_rows_that_have_it(rig: Rig) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     rig.both("CREATE DOMAIN d AS integer", "ALTER TABLE t ADD COLUMN e d")

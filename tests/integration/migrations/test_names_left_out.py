@@ -60,6 +60,7 @@ def test_a_table_whose_name_by_now_is_left_out_is_not_told_to_be_copied_over_wha
     assert without.rows("SELECT * FROM a ORDER BY id") == before
 
 
+@gated
 def test_a_table_that_has_got_another_ones_rows_by_a_copy_is_not_told_to_be_that_one(without: Rig) -> None:
     rig = without.having(tables=TablePatterns())
     rig.write("ALTER TABLE a RENAME TO z", "ALTER TABLE b RENAME TO a", "INSERT INTO a VALUES (500)")

@@ -104,6 +104,7 @@ def test_what_is_not_sent_stops_the_run(rig: Rig, what: str) -> None:
         rig.run()
 
 
+@gated
 @pytest.mark.parametrize("schema", variants(["public", "shop"], gated=["shop"]))
 def test_one_statement_that_is_sent_tells_one_of_two(rig: Rig, schema: str) -> None:
     """The column is retyped twice; or another table of the same name is."""
@@ -117,6 +118,7 @@ def test_one_statement_that_is_sent_tells_one_of_two(rig: Rig, schema: str) -> N
         rig.run()
 
 
+@gated
 def test_what_a_message_says_of_another_table_tells_nothing_of_this_one(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.both("CREATE SCHEMA shop", "CREATE TABLE shop.t (id integer PRIMARY KEY, x integer)")
@@ -128,6 +130,7 @@ def test_what_a_message_says_of_another_table_tells_nothing_of_this_one(rig: Rig
         rig.run()
 
 
+@gated
 def test_a_statement_tells_of_all_tables_that_inherit_the_column(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.both(

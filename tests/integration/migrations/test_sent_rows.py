@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.migrated_table import PLAIN, assert_equal, begin
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -19,6 +20,7 @@ def rig(rig: Rig) -> Rig:
     return rig.having(ddl=DdlPolicy.APPLY)
 
 
+@gated
 def test_it_is_refused_unless_it_finds_nothing_to_write(rig: Rig) -> None:
     migration = (
         "ALTER TABLE t ADD x integer",

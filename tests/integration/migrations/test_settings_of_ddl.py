@@ -52,6 +52,7 @@ def test_what_a_statement_made_of_older_rows_under_the_session_s_settings_it_mak
     assert comparison.equal, comparison
 
 
+@gated
 def test_bounds_and_conditions_mean_at_the_target_what_they_meant_in_their_session(rig: Rig) -> None:
     statements = (
         "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM ('01/02/2025') TO ('01/03/2025')",

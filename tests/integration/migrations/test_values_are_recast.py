@@ -206,6 +206,7 @@ def test_what_it_does_not_tell_still_stops_the_run(rig: Rig, recipe: str) -> Non
     require_doubt(rig, "b2?")
 
 
+@gated
 @pytest.mark.parametrize("recipe", variants(PASSED, gated=[one for one in PASSED if "digits" not in one]))
 def test_a_type_under_which_no_row_was_written_stops_the_run_where_it_may_have_changed_values(
     rig: Rig, recipe: str

@@ -109,6 +109,7 @@ def test_labels_renamed_at_both_sides_are_vouched_for(rig: Rig) -> None:
     assert rig.comparison().equal
 
 
+@gated
 def test_a_name_that_the_table_had_meanwhile_is_told_all_the_same(rig: Rig) -> None:
     rig.write(
         "ALTER TABLE t RENAME TO lent",

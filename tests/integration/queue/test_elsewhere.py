@@ -159,6 +159,7 @@ def drop_database(server: PostgresServer, name: str) -> None:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@gated
 def test_who_was_not_told_of_the_run_s_queue_is_refused_and_told_its_name(rig: Rig, elsewhere: QueueEndpoint) -> None:
     run = opened(replace(rig, queue=elsewhere), "run")
     for call in (
@@ -238,6 +239,7 @@ def test_a_drop_removes_the_tasks_too_and_says_what_it_cannot_reach(rig: Rig, el
     assert queues(elsewhere) == ()
 
 
+@gated
 def test_a_purge_needs_no_queue(rig: Rig, service: QueueEndpoint) -> None:
     steered = replace(rig, queue=service)
     run = opened(steered, "run")

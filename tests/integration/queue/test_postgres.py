@@ -24,6 +24,7 @@ from airflow_parallel_apply.queue.postgres.connections import Connections
 from airflow_parallel_apply.queue.postgres.modify import MAX_VALUE_BYTES
 from airflow_parallel_apply.queue.postgres.statements import Statements
 from tests.support.clusters import CopiedServer
+from tests.support.variants import gated
 
 LEASE = timedelta(minutes=5)
 LONG = timedelta(seconds=120)
@@ -227,6 +228,7 @@ def test_a_killed_server_is_unavailable_and_keeps_tasks_and_claims_when_it_is_ba
         queue.close()
 
 
+@gated
 def test_an_older_server_holds_the_queue_too(tmp_path: Path) -> None:
     with CopiedServer(tmp_path / "data", version=16) as server:
         migrate(server.dsn())
@@ -295,6 +297,7 @@ def test_spread_tasks_that_come_at_once_do_not_wait_for_each_other(
     put(queue, Insert(queue="q"))
 
 
+@gated
 def test_a_value_that_would_end_the_session_is_refused_by_its_size(queue: PostgresQueue) -> None:
     (task,) = queue.modify(claimant="maker", insert=[Insert(queue="q")])
     for more in (

@@ -215,6 +215,7 @@ def test_a_silent_connection_holds_up_neither_metrics_nor_the_end(
         served.stop()
 
 
+@gated
 def test_a_caller_that_sends_a_byte_now_and_then_is_sent_away(
     certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

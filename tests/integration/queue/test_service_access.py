@@ -16,6 +16,7 @@ from airflow_parallel_apply.queue import Insert, Queue, QueueMisconfigured, Queu
 from airflow_parallel_apply.queue.client import QueueClient, calls
 from airflow_parallel_apply.queue.service.process import Serving
 from tests.support.queue_service import ServedQueue, make_certificate
+from tests.support.variants import gated
 
 TOKEN = "a token of ours"
 
@@ -52,6 +53,7 @@ def test_who_gets_no_connection_is_told_why(
     served.stop()
 
 
+@gated
 @pytest.mark.parametrize("shown", [True, False])
 def test_with_an_authority_of_callers_only_its_certificates_get_in(
     certificate: tuple[Path, Path], tmp_path: Path, shown: bool

@@ -24,6 +24,7 @@ from airflow_parallel_apply.queue.service import queue_pb2 as pb
 from airflow_parallel_apply.queue.service.limits import ServiceLimits
 from tests.support.queue_service import ServedQueue
 from tests.support.queue_wire import refusal
+from tests.support.variants import gated
 
 LEASE = timedelta(minutes=5)
 
@@ -194,6 +195,7 @@ def test_a_modify_that_no_client_of_ours_sends_is_refused_with_what_is_wrong(
     assert served.data.engine.listing.queue_stats() == ()
 
 
+@gated
 def test_ten_thousand_ids_in_one_modify_are_all_answered(served: ServedQueue) -> None:
     queue = open_queue(served.url)
     made = put(queue, *(Insert(queue="q", value=n) for n in range(10_000)))

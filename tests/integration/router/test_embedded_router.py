@@ -20,6 +20,7 @@ from airflow_parallel_apply.router.memory_pool import POOL, VARIABLE
 from airflow_parallel_apply.router.plan import plan
 from tests.support.local_stage import LocalStage
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 CHANNELS = 8
 
@@ -84,6 +85,7 @@ def test_a_run_of_one_lane_with_eight_channels_streams_all_of_them(
     assert len(status.store.channels) == CHANNELS
 
 
+@gated
 def test_it_ends_when_idle_and_a_killed_one_is_started_anew_by_the_next_who_needs_it() -> None:
     settings = RouterSettings(idle_seconds=0.5)
     layout = router_layout()

@@ -141,6 +141,7 @@ def test_a_killed_router_costs_the_hasty_a_stream_and_the_patient_time(
         assert table(iter([begun, *rest.result(180)])).equals(whole)
 
 
+@gated
 def test_a_stream_that_comes_otherwise_after_a_break_has_failed(
     logs: Path, start: Callable[..., RouterCommand]
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_stream_that_comes_otherwise_after_a_break_has_failed(
             list(begun)
 
 
+@gated
 def test_a_token_is_asked_for_and_tls_keeps_it_from_the_network(
     tmp_path: Path, start: Callable[..., RouterCommand]
 ) -> None:

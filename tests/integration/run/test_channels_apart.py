@@ -47,6 +47,7 @@ def test_a_cleared_run_brings_the_channels_together_beyond_its_bound(rig: Rig, c
     assert rig.comparison().equal
 
 
+@gated
 def test_a_plan_that_knows_nothing_of_where_channels_are_is_made_anew(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

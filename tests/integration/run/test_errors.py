@@ -85,6 +85,7 @@ def test_a_target_database_that_does_not_exist_is_a_wrong_connection(rig: Rig, t
     refused(rig, ConfigurationError, "nowhere", "Check the connection", step=away.prepare)
 
 
+@gated
 @pytest.mark.parametrize("side", ["target", pytest.param("source", marks=pytest.mark.long)])
 def test_a_database_that_takes_no_connections_is_told_with_what_opens_it(rig: Rig, side: str) -> None:
     dsn = rig.target_dsn if side == "target" else rig.source_dsn
@@ -98,6 +99,7 @@ def test_a_database_that_takes_no_connections_is_told_with_what_opens_it(rig: Ri
     goes_on(rig)
 
 
+@gated
 @pytest.mark.parametrize("side", ["target", pytest.param("source", marks=pytest.mark.long)])
 def test_an_event_trigger_that_lets_nobody_in_is_told_with_what_disables_it(rig: Rig, side: str) -> None:
     dsn = rig.target_dsn if side == "target" else rig.source_dsn
@@ -291,6 +293,7 @@ def test_a_bound_that_is_no_offset_is_refused_before_anything_is_made(rig: Rig) 
     assert not Path(fresh.config.log_url).exists()
 
 
+@gated
 def test_a_stop_without_a_run_says_that_there_is_nothing_to_stop(rig: Rig) -> None:
     before = positions(rig)
     with pytest.raises(FatalError, match=re.escape("nothing to stop")):

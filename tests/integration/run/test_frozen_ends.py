@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, St
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, SourceError
 from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 
 @pytest.fixture
@@ -59,6 +59,7 @@ def test_lanes_do_with_ddl_as_the_run_was_opened_with(rig: Rig) -> None:
         edited.close(opened)
 
 
+@gated
 def test_a_run_with_an_end_that_was_asked_for_takes_nothing_behind_it_as_done(rig: Rig) -> None:
     """The catalog shows tables as they are later than that end."""
     rig.both("ALTER TABLE t ADD v int")
@@ -71,6 +72,7 @@ def test_a_run_with_an_end_that_was_asked_for_takes_nothing_behind_it_as_done(ri
     rig.having(ddl=DdlPolicy.SKIP).run()
 
 
+@gated
 @pytest.mark.parametrize("again", ["capture", pytest.param("open", marks=GATED)])
 def test_with_an_end_of_its_own_a_run_takes_nothing_behind_that_as_done(rig: Rig, again: str) -> None:
     rig.both("ALTER TABLE t ADD v int")

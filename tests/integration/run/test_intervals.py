@@ -158,6 +158,7 @@ def test_a_gap_that_another_runs_ownership_kept_from_being_captured_is_refused(
         run.open_run(rig.config, rig.source, rig.target, owner="b", run_id="b", interval=second)
 
 
+@gated
 def test_the_first_interval_need_not_begin_where_the_slot_does(rig: Rig) -> None:
     start = clock(rig)
     end = insert(rig, 1, 3)
@@ -271,6 +272,7 @@ def test_a_bound_is_fixed_although_the_sources_clock_is_set_back(rig: Rig) -> No
     assert rig.run("now").stop_seqno == 5
 
 
+@gated
 def test_what_commits_behind_an_intervals_end_with_a_time_of_its_own_is_the_next_ones(rig: Rig) -> None:
     """As with a source that is a subscriber itself: a transaction has the time that its publisher gave it."""
     insert(rig, 1, 3)

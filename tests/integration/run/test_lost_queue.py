@@ -9,6 +9,7 @@ from airflow_parallel_apply.pipeline.config import Consistency, EpochProtocol
 from airflow_parallel_apply.pipeline.errors import OwnershipLost
 from airflow_parallel_apply.pipeline.target.postgres import target
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 def refuse_to_settle(*args: object) -> bool:
@@ -50,6 +51,7 @@ def test_lanes_go_on_with_the_consistency_that_the_run_was_opened_with(rig: Rig,
     assert prepared(rig) == 0
 
 
+@gated
 def test_a_close_that_no_lane_was_before_leaves_nothing_prepared(rig: Rig, opened: run.OpenedRun) -> None:
     with pytest.raises(OwnershipLost, match="the queue was lost"):
         rig.close(opened)

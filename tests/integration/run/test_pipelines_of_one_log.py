@@ -109,6 +109,7 @@ def test_a_pipeline_joins_a_log_that_began_empty_at_its_beginning(first: Rig, se
     assert late.comparison().equal
 
 
+@gated
 def test_a_close_that_was_led_to_another_target_of_the_log_is_red(first: Rig, second: Second) -> None:
     """The DAG was edited meanwhile. That target has a pipeline of this name, too, and its last generation's number."""
     first.prepare()
@@ -124,6 +125,7 @@ def test_a_close_that_was_led_to_another_target_of_the_log_is_red(first: Rig, se
     assert first.comparison().equal
 
 
+@gated
 def test_a_purged_log_is_not_joined(first: Rig, second: Second) -> None:
     first.prepare()
     first.write("INSERT INTO t VALUES (1, 'a')")

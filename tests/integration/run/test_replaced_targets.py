@@ -127,6 +127,7 @@ def test_one_without_some_of_its_positions_applies_nothing_twice(
     begins_anew(first)
 
 
+@gated
 @pytest.mark.parametrize(
     ("start", "gone"),
     [

@@ -68,6 +68,7 @@ def test_a_run_ends_at_its_own_bound_when_another_capture_went_further(
     assert rig.comparison().equal
 
 
+@gated
 def test_a_run_whose_generation_s_number_came_again_after_the_target_was_set_back_joins_nobody(rig: Rig) -> None:
     """Its failed tasks are cleared while another run is at work."""
     insert(rig, 1, 4)
@@ -85,6 +86,7 @@ def test_a_run_whose_generation_s_number_came_again_after_the_target_was_set_bac
     assert rig.comparison().equal
 
 
+@gated
 def test_a_close_does_not_take_another_runs_end_under_its_generation_s_number_for_its_own(rig: Rig) -> None:
     """The target was set back, and another run has ended since, before this one's end."""
     rig.capture("b")

@@ -131,6 +131,7 @@ def test_a_table_that_is_left_out_has_all_that_was_written_to_it_before(pipeline
     assert without.rows("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
 
 
+@gated
 def test_the_only_table_is_renamed_and_then_dropped(pipeline: Rig) -> None:
     named = pipeline.having(tables=TablePatterns(include=("public.t",)))
     named.run()

@@ -171,6 +171,7 @@ def test_commits_that_did_not_wait_for_the_disk_are_below_the_current_lsn(scene:
         assert scene.state().last_seqno == number
 
 
+@gated
 def test_a_cancelled_step_moves_nothing(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()

@@ -7,6 +7,7 @@ import pytest
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.rig import Rig
+from tests.support.variants import gated
 
 
 def test_rows_that_differ_in_the_computed_column_of_their_key_alone_are_all_there(rig: Rig) -> None:
@@ -23,6 +24,7 @@ def test_rows_that_differ_in_the_computed_column_of_their_key_alone_are_all_ther
     assert rig.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize(
     "later",
     [

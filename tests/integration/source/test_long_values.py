@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, SourceError, Unavailable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from tests.integration.source.conftest import Scene
+from tests.support.variants import gated
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ def test_wal_that_is_gone_is_fatal(session: Session) -> None:
         session.catalog().execute(query.encode())
 
 
+@gated
 def test_a_limit_on_temporary_files_is_fatal_and_the_hint_leads_on(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     scene.source().prepare()

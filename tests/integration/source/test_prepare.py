@@ -333,6 +333,7 @@ def test_a_slot_that_lost_its_wal_is_refused_and_an_older_server_serves(tmp_path
             scene.capture()
 
 
+@gated
 def test_a_killed_server_is_a_reason_to_try_again_and_loses_nothing(tmp_path: Path) -> None:
     server = CopiedServer(tmp_path / "data")
     with server:

@@ -126,6 +126,7 @@ def recopy(rig: Rig, *tables: str) -> None:
     recopy_tables(rig.config, rig.source, rig.target, names, report=lambda _: None)
 
 
+@gated
 def test_a_source_that_went_back_into_the_first_run_does_not_begin_anew(begun: Rig) -> None:
     log_id = open_reader(begun.config.log_url).identity.log_id
     # As the first run writes it before it makes the slot.

@@ -197,6 +197,7 @@ def test_an_idle_pipeline_keeps_little_wal(captured: Scene) -> None:
     close(captured)
 
 
+@gated
 def test_a_read_goes_on_behind_a_transaction_larger_than_the_read(captured: Scene) -> None:
     captured.execute("INSERT INTO t SELECT g, 'v' FROM generate_series(100, 2099) g")
     insert(captured, 3000, 2)

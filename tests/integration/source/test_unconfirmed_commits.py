@@ -145,6 +145,7 @@ def test_rows_that_nobody_sees_yet_are_captured_once_they_are_seen(
     assert scene.contents() == {"public.t": [("1",), ("2",)]}
 
 
+@gated
 def test_what_was_answered_before_does_not_stand_for_a_look(
     scene: Scene, source_server: PostgresServer, source_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_unit_has_no_more_parts_than_spark_has_cores(session, spark_server):
     assert parts_of(unit(None, 64, rows=100_000_000), lambda: core_count(session), exchange_rows=10**9) == cores
 
 
+@gated
 def test_the_units_rows_are_counted_before_the_links_drop_some(session, files):
     loaded, counted = run(session, job_of(session, unit(0, 2), files))
     bucket = pa.chunked_array([chunk for file in files for chunk in pq.read_table(file)["bucket"].chunks]).to_numpy()

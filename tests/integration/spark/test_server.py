@@ -175,6 +175,7 @@ def test_a_released_session_is_dead_and_a_new_id_works(spark_server):
     close_session(open_session(spark_server.url, str(uuid.uuid4())))
 
 
+@gated
 def test_a_server_that_is_gone_is_told_within_seconds():
     started = time.monotonic()
     with pytest.raises(Unavailable):

@@ -16,6 +16,7 @@ from airflow_parallel_apply.spark.session import close_session, open_session
 from airflow_parallel_apply.spark.splitter import split_frame
 from tests.contract.splitters import COUNTS, KEYS, Split, assert_of_about_equal_size, assert_ranges, tables
 from tests.support.examples import examples
+from tests.support.variants import gated
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ def test_ranges_are_disjoint_complete_and_ascend(split: Split, rows: pa.Table, k
         assert_ranges(split, rows, keys, count)
 
 
+@gated
 def test_ranges_are_of_about_equal_size(split: Split) -> None:
     assert_of_about_equal_size(split)
 

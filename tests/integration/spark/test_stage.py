@@ -106,6 +106,7 @@ def test_rows_that_are_all_one_channels_are_staged_in_even_parts(make_stage, tmp
     assert staged_rows(target_dsn, staged) == {str(key): ("I", "b") for key in keys}
 
 
+@gated
 def test_batches_are_measured_from_the_first_unit_with_wide_rows_on(
     make_stage, tmp_path, target_dsn, spark_server, spark_session_id
 ):

@@ -143,6 +143,7 @@ def test_unique_values_are_swapped_by_a_merge_and_by_a_replay(scene: Scene, add_
     assert scene.run("SELECT * FROM t ORDER BY id") == [(1, "b"), (2, "a")]
 
 
+@gated
 @pytest.mark.parametrize("operation", ["U", "D", "K"])
 def test_replay_names_the_key_of_a_missing_row(scene: Scene, accounts: Relation, operation: str) -> None:
     scene.start()

@@ -175,6 +175,7 @@ def test_a_trigger_that_writes_to_a_table_of_another_pipeline_is_named_and_its_h
         assert pipeline.comparison().equal
 
 
+@gated
 @pytest.mark.parametrize(
     "is_noted", [pytest.param(False, id="before its first run"), pytest.param(True, id="later", marks=pytest.mark.long)]
 )
@@ -194,6 +195,7 @@ def test_a_trigger_that_writes_to_a_table_that_is_renamed_later_in_the_log_is_na
     assert rig.comparison().equal
 
 
+@gated
 def test_a_trigger_that_writes_to_a_table_that_has_had_no_row_yet_is_named(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id int PRIMARY KEY)")
     rig.prepare()

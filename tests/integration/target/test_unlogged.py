@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.finding import errors
 from tests.support.rig import Rig, execute
-from tests.support.variants import GATED
+from tests.support.variants import GATED, gated
 
 PARTITIONED = (
     "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -20,6 +20,7 @@ PARTITIONED = (
 )
 
 
+@gated
 @pytest.mark.parametrize(
     ("tables", "unlogged"),
     [(("CREATE TABLE t (id int PRIMARY KEY)",), "t"), pytest.param(PARTITIONED, "part", marks=GATED)],

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Trunca
 from tests.integration.target_delta.units import LOOSE, A, B, delete, insert, rig_of_three_tables, update  # noqa: F401  # a fixture
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
+from tests.support.variants import gated
 
 
 def test_net_changes_of_several_tables_are_merged_and_the_position_moves(rig: LakeRig) -> None:
@@ -86,6 +87,7 @@ def test_a_unit_that_adds_a_column_looks_at_the_others_as_well(tmp_path: Path) -
         target.commit(unit, [redefine, Merge(staged)])
 
 
+@gated
 @pytest.mark.parametrize("is_maintained", [False, True], ids=["truncated twice", "emptied, and maintained"])
 def test_a_truncate_that_finds_no_row_is_there_as_any_other_change(rig: LakeRig, is_maintained: bool) -> None:
     rig.apply(-1, 1, [insert(1, "1", "a", "x")])
@@ -105,6 +107,7 @@ def test_a_truncate_that_finds_no_row_is_there_as_any_other_change(rig: LakeRig,
     assert rig.seqnos() == [4, 3]
 
 
+@gated
 @pytest.mark.parametrize(
     ("change", "says"),
     [

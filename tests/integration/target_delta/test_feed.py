@@ -127,6 +127,7 @@ def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_column_that_comes_back_in_other_letters_would_be_two_of_one_name_to_readers(rig: Rig) -> None:
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 'x')", 'ALTER TABLE t RENAME v TO "V"', "INSERT INTO t VALUES (2, 'y')")

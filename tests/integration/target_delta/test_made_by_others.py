@@ -23,7 +23,7 @@ from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.steps import Replay
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, in_order, relation
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 A = relation(1, "a", "id v", key="id")
 BAG = replace(relation(2, "bag", "v"), replica_identity=ReplicaIdentity.FULL)
@@ -82,6 +82,7 @@ def rig(tmp_path: Path) -> LakeRig:
     return found
 
 
+@gated
 @pytest.mark.parametrize(
     ("does", "says"),
     [

@@ -75,6 +75,7 @@ def rig(tmp_path: Path) -> LakeRig:
     return LakeRig(f"delta://{tmp_path}", [BAG], channels=2).begin()
 
 
+@gated
 def test_of_equal_rows_as_many_go_as_the_source_deleted(rig: LakeRig) -> None:
     rig.apply(-1, 1, [insert(1, "x", None) for _ in range(5)] + [insert(1, "y", "z")] * 2)
     rig.apply(1, 2, [delete(2, "x", None), delete(2, "x", None), delete(2, "y", "z"), insert(2, "y", "z")])

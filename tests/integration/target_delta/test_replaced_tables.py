@@ -18,7 +18,7 @@ from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from tests.support.lake import LakeRig
 from tests.support.log_rows import Row, relation
-from tests.support.variants import variants
+from tests.support.variants import gated, variants
 
 MAINTENANCE = ("optimize", "z-order", "vacuum", "checkpoint", "overwrites its schema", "adds")
 A = relation(1, "a", "id v", key="id")
@@ -108,6 +108,7 @@ def decided(tmp_path: Path) -> LakeRig:
     return rig
 
 
+@gated
 @pytest.mark.parametrize("restored", [A, B], ids=["has it", "lacks it"])
 def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is_put_back(
     tmp_path: Path, restored: Relation
@@ -155,6 +156,7 @@ def test_what_an_owner_of_a_lake_may_do_with_a_table_stops_nobody(rig: LakeRig, 
     assert [row[0] for row in rig.rows(A)] == ["1", "2", "3", "4"]
 
 
+@gated
 def test_a_table_that_took_the_name_of_another_one_gets_none_of_its_rows(tmp_path: Path) -> None:
     former, archived, new = (
         replace(relation(number, name, "id v", key="id"), oid=oid)

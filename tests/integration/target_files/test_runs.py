@@ -199,6 +199,7 @@ def test_a_row_is_found_by_the_key_that_its_table_had_at_each_change(rig: Rig) -
     assert comparison.equal, comparison
 
 
+@gated
 def test_a_table_may_have_columns_named_as_the_feed_s_own(rig: Rig) -> None:
     execute(rig.source_dsn, "CREATE TABLE own (id integer PRIMARY KEY, _operation text, _seqno bigint)")
     rig.prepare()

@@ -120,6 +120,7 @@ def test_what_would_keep_rows_from_arriving_is_mended_as_check_says(maria: Maria
     maria.require_equal("SELECT concat('[', id, ']'), v FROM t", at_source="SELECT format('[%s]', id), v FROM t")
 
 
+@gated
 def test_columns_that_are_one_name_at_the_target_are_refused(maria: MariaDbRig) -> None:
     maria.make(['CREATE TABLE t (id integer PRIMARY KEY, "a" text, "A" text)'], [])
     (found,) = _errors(maria)
@@ -190,6 +191,7 @@ def test_rows_that_are_there_already_are_refused_with_start_empty(maria: MariaDb
         maria.rig.prepare()
 
 
+@gated
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
@@ -205,6 +207,7 @@ def test_a_pipeline_that_asks_for_more_than_the_target_can_do_is_refused(
         maria.rig.having(**changes).prepare()
 
 
+@gated
 @pytest.mark.parametrize(
     ("setting", "value", "given", "says"),
     [
