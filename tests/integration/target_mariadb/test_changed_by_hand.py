@@ -95,6 +95,7 @@ def test_a_hint_has_the_commands_for_a_definition_that_changed(
         rig.run("first")
     (found,) = re.findall(r"At the target: (ALTER TABLE .*?)\. ", f"{refused.value} ")
     assert found == f"ALTER TABLE `test`.`good` {command}"
+    assert f"{command}. " in str(refused.value).partition(found)[2], "the note has the same command"
     maria.server.run(found, database="test")
     rig.run("first")
     maria.require_equal(f"SELECT id, {column} FROM good")

@@ -69,6 +69,14 @@ def recomputed(session: Session, older: Relation, newer: Relation) -> tuple[str,
     )
 
 
+def adding(column: Column) -> str:
+    """The part of an ALTER TABLE that adds a column, with what older rows have in it."""
+    value, type_ = literal(column), proposed_type(column)
+    # MySQL takes a default of these types as an expression only.
+    default = f"({value})" if type_.startswith("long") else value
+    return f"ADD COLUMN {shown(column.name)} {type_}{'' if value is None else f' DEFAULT {default}'}"
+
+
 def _changes(found: Redefinition, there: set[str]) -> Iterator[str]:
     """The server makes them together: columns may exchange their names."""
     renamed = _renamed(found)
@@ -83,9 +91,7 @@ def _changes(found: Redefinition, there: set[str]) -> Iterator[str]:
             yield f"RENAME COLUMN {shown(old)} TO {shown(new)}"
     for column in (one.new for one in found.changes if one.old is None):
         if column is not None and (column.name not in there or column.name in dropped):
-            value = literal(column)
-            default = "" if value is None else f" DEFAULT {value}"
-            yield f"ADD COLUMN {shown(column.name)} {proposed_type(column)}{default}"
+            yield adding(column)
 
 
 def _value(column: Column) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, hint_of, new_finding
+from airflow_parallel_apply.pipeline.target.mariadb.by_hand import adding
 from airflow_parallel_apply.pipeline.target.mariadb.guards import guard_findings
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import BYTES, TEXTS, Refused, form_of, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
@@ -179,14 +180,14 @@ def _lacking(table: TargetTable, column: Column, name: str) -> Finding:
     """A column that only the source has: where only the target has another one, the source may have renamed that."""
     sent = {one.name for one in table.relation.columns}
     surplus = [one.name for one in table.columns.values() if one.name not in sent and not one.is_generated]
-    adding = f"ADD COLUMN {shown(column.name)} {proposed_type(column)}"
-    found = _about(table.relation.name, column.name, "is missing at the target", adding, name)
+    addition = adding(column)
+    found = _about(table.relation.name, column.name, "is missing at the target", addition, name)
     if not surplus:
         return found
     renaming = f"RENAME COLUMN {shown(surplus[0])} TO {shown(column.name)}"
     note = (
         f"The target alone has {', '.join(surplus)}. If that is the same column, which was renamed at one side: ALTER "
-        f"TABLE {name} {renaming}. If {column.name} is another one: ALTER TABLE {name} {adding}."
+        f"TABLE {name} {renaming}. If {column.name} is another one: ALTER TABLE {name} {addition}."
     )
     return replace(found, fix=(), note=note)
 

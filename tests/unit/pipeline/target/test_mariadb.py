@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.model.change import Column
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind, ValueType
 from airflow_parallel_apply.pipeline.target.mariadb.address import parse_address
+from airflow_parallel_apply.pipeline.target.mariadb.by_hand import adding
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import place_in, translate
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import PATTERNS, Refused, form_of, literal
 from airflow_parallel_apply.pipeline.target.mariadb.naming import StagingOwner, owner_of, staging_table
@@ -158,3 +159,16 @@ def test_no_type_is_offered_for_a_key_whose_equal_values_have_several_texts() ->
 )
 def test_older_rows_have_a_default_in_the_servers_words(value: str, fill: str | None, default: str | None) -> None:
     assert literal(Column(name="c", type_name="", fill=fill, value=ValueType.parse(value))) == default
+
+
+@pytest.mark.parametrize(
+    ("value", "fill", "added"),
+    [
+        ("integer 32", "'5'", "int DEFAULT '5'"),
+        ("text", "'x'", "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT ('x')"),
+        ("text", "NULL", "longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
+    ],
+)
+def test_a_column_is_added_with_a_default_that_mysql_takes_too(value: str, fill: str, added: str) -> None:
+    column = Column(name="c", type_name="", fill=fill, value=ValueType.parse(value))
+    assert adding(column) == f"ADD COLUMN `c` {added}"
