@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -55,7 +56,12 @@ def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics
                 note="Make it by hand for a number of partitions, or settings, of its own.",
             )
         elif relation.name in unbegun and has_messages(address, topic, counts[topic]):
-            yield _table(relation, f"has a topic {topic} that is not empty")
+            note = (
+                "Delete the topic if nobody needs it, or give the pipeline topics of another prefix."
+                if begins
+                else "Delete the topic if nobody needs it, or exclude the table."
+            )
+            yield replace(_table(relation, f"has a topic {topic} that is not empty"), note=note)
         elif names := _retyped(address, relation, counts[topic]):
             yield _table(
                 relation,
