@@ -129,7 +129,7 @@ def test_a_column_that_the_target_has_already_is_to_hold_what_older_rows_have_at
     rig = maria.rig.having(channels=1, lanes=1)
     rig.prepare()
     rig.write("INSERT INTO good VALUES (1, 'a')", "ALTER TABLE good ADD late integer", "INSERT INTO good VALUES (2)")
-    with pytest.raises(FatalError, match="has late already: older rows are to have NULL in it") as told:
+    with pytest.raises(FatalError, match="has late already: older rows are to have NULL in late") as told:
         rig.run()
     maria.server.run("UPDATE good SET late = NULL", database="test")
     skip_as_the_hint_says(rig, told.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -73,3 +74,33 @@ def test_an_expression_that_the_source_changes_is_vouched_for_anew(maria: MariaD
     maria.rig.run()
     maria.require_equal("SELECT id, a, n FROM t")
     assert maria.rig.comparison().equal
+
+
+@gated
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (("DROP n", "ADD n integer DEFAULT 5"), "DROP COLUMN `n`, ADD COLUMN `n` int DEFAULT '5'"),
+        pytest.param(("ALTER n DROP EXPRESSION",), "copy the values that older rows have in n", marks=pytest.mark.long),
+    ],
+)
+def test_one_that_the_source_computes_no_more_becomes_a_plain_one_as_the_hint_says(
+    maria: MariaDbRig, changes: tuple[str, ...], said: str
+) -> None:
+    maria = vouched(maria)
+    maria.make([TABLE.format("a * 2")], [TABLE.format("a * 2")])
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t (id, a) VALUES (1, 2)")
+    for number, change in enumerate(changes, 2):
+        maria.rig.run()
+        maria.rig.write(f"ALTER TABLE t {change}", f"INSERT INTO t (id, a) VALUES ({number}, 2)")
+    with pytest.raises(FatalError, match="cannot follow by itself") as refused:
+        maria.rig.run()
+    assert said in str(refused.value)
+    (found,) = re.findall(r"At the target: (ALTER TABLE .*?)\. ", f"{refused.value} ")
+    maria.server.run(found, database="test")
+    if "copy" in said:
+        maria.server.run("UPDATE t SET n = 4", database="test")
+    skip_as_the_hint_says(maria.rig, refused.value)
+    maria.rig.run()
+    maria.require_equal("SELECT id, a, n FROM t")

@@ -29,7 +29,8 @@ def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: 
     found = compare_definitions(older, newer)
     if table is None or found.uncertain or found.unclear:
         return ()
-    changes = list(_changes(found, set(table.columns)))
+    computed = {column.name for column in table.columns.values() if column.is_generated}
+    changes = list(_changes(found, set(table.columns), computed))
     return (f"ALTER TABLE {shown(*session.address.place(newer))} {', '.join(changes)}",) if changes else ()
 
 
@@ -38,7 +39,8 @@ def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: boo
     such a column; and the columns of which nothing tells whether they are those of before. Errors: the driver's own.
     """
     table = find_table(session, newer if is_renamed else older)
-    there = set() if table is None else table.columns.keys() - {column.name for column in older.columns}
+    here = {} if table is None else table.columns
+    there = {column.name for column in here.values() if not column.is_generated} - {one.name for one in older.columns}
     found = compare_definitions(older, newer)
     renamed = _renamed(found)
     if any(after in renamed for after in renamed.values()):
@@ -53,9 +55,9 @@ def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: boo
     for change in found.changes:
         new = change.new
         if change.old is None and new is not None and new.name in there:
-            yield f"the target has {new.name} already: older rows are to have {_value(new)} in it, as at the source"
+            yield f"the target has {new.name} already: {_older_rows(new)}"
         elif change.old is None and new is not None and new.fill != _NULL and literal(new) is None:
-            yield f"older rows are to have {_value(new)} in {new.name}, as at the source"
+            yield _older_rows(new)
     for column in dict.fromkeys((*found.uncertain, *found.unclear)):
         yield f"nothing tells whether {column.name} is the column of before, whose values older rows have"
 
@@ -77,13 +79,14 @@ def adding(column: Column) -> str:
     return f"ADD COLUMN {shown(column.name)} {type_}{'' if value is None else f' DEFAULT {default}'}"
 
 
-def _changes(found: Redefinition, there: set[str]) -> Iterator[str]:
-    """The server makes them together: columns may exchange their names."""
+def _changes(found: Redefinition, there: set[str], computed: set[str]) -> Iterator[str]:
+    """The server makes them together: columns may exchange their names. `computed`: those that the target computes."""
     renamed = _renamed(found)
     has_new_name = {new for old, new in renamed.items() if old not in there}
     dropped = [one.old.name for one in found.changes if one.old is not None and one.new is None]
     dropped = [name for name in dropped if name in there - has_new_name]
-    for name in dropped:
+    dropped += [one.new.name for one in found.changes if one.old is None and one.new and one.new.name in computed]
+    for name in dict.fromkeys(dropped):
         yield f"DROP COLUMN {shown(name)}"
     for old, new in renamed.items():
         # One whose new name is another's former one may have it already: names do not tell.
@@ -94,8 +97,11 @@ def _changes(found: Redefinition, there: set[str]) -> Iterator[str]:
             yield adding(column)
 
 
-def _value(column: Column) -> str:
-    return literal(column) or column.fill or "values that nothing tells"
+def _older_rows(column: Column) -> str:
+    value = literal(column) or column.fill
+    if value is None:
+        return f"copy the values that older rows have in {column.name} from the source: the log does not tell them"
+    return f"older rows are to have {value} in {column.name}, as at the source"
 
 
 def _renamed(found: Redefinition) -> dict[str, str]:

@@ -22,6 +22,8 @@ from airflow_parallel_apply.pipeline.target.older_rows import fill_text
 TEXTS: Final = ("varchar", "tinytext", "text", "mediumtext", "longtext")
 BYTES: Final = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+SEVERAL_TEXTS: Final = (KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.NOT_CANONICAL)
+"""Keys whose equal values have several texts."""
 MICROSECONDS: Final = 6
 MOST_DIGITS: Final = 65
 MOST_SCALE: Final = 38
@@ -91,7 +93,7 @@ def form_of(column: Column, found: TargetColumn) -> Form:
     """The form in which a column's values get into the target's column. Errors: `Refused`."""
     wanted = proposed_type(column)
     is_text = found.type in TEXTS or column.value.kind is ValueKind.OPAQUE
-    if column.key and is_text and column.kind in (KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.NOT_CANONICAL):
+    if column.key and is_text and column.kind in SEVERAL_TEXTS:
         is_kept_as_text = column.value.kind in (ValueKind.OPAQUE, ValueKind.TEXT)
         raise Refused(
             "is part of the key, and equal values of the source's have several texts", "" if is_kept_as_text else wanted

@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.multiset import missing_row
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import listed, quoted
 from airflow_parallel_apply.pipeline.target.mariadb.same_row import same_row
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.table_load import TAKES_ANY, forms_of
+from airflow_parallel_apply.pipeline.target.mariadb.table_load import forms_of, way_on
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.relations import Relations
 
@@ -138,8 +138,7 @@ class _Writer:
                 table=self.relation.name,
                 column=self.relation.columns[index].name,
                 values=text,
-                hint=f"Give the target's column a type that has it ({TAKES_ANY}), or let it take NULL. Changing the "
-                "value at the source does not help: the log has this one already.",
+                hint=way_on(self.relation.columns[index]),
             )
         return form.value(text)
 

@@ -101,16 +101,16 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
         raise PlanError(
             f"the table's definition changed at the source, and the target's does not fit: {found[0].what}",
             table=new.name,
-            hint=_sentences(
-                *([*_left(session, old, new, None)] or (f"To fix it: {one}" for one in found[0].fix)), found[0].note
-            ),
+            hint=_sentences(*_left(session, old, new, None, fixes=found[0].fix), found[0].note),
         )
 
 
-def _left(session: Session, old: Relation, new: Relation, renaming: RenamingLeft | None) -> Iterator[str]:
-    """The part that is left for a person to do."""
+def _left(
+    session: Session, old: Relation, new: Relation, renaming: RenamingLeft | None, fixes: Sequence[str] = ()
+) -> Iterator[str]:
+    """The part that is left for a person to do. `fixes`: of the table as it is, where the definitions tell nothing."""
     is_renamed = renaming is None
-    commands = by_hand.commands(session, old, new, is_renamed=is_renamed)
+    commands = by_hand.commands(session, old, new, is_renamed=is_renamed) or fixes
     if found := (*((renaming.command,) if renaming is not None else ()), *commands):
         yield f"At the target: {'; '.join(found)}"
     if renaming is not None and renaming.may_be_done:

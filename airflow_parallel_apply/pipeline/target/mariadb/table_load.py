@@ -20,12 +20,12 @@ import pymysql
 
 from airflow_parallel_apply.pipeline.apply.net_changes import DELETE, NetChanges
 from airflow_parallel_apply.pipeline.apply.relation_load import RelationLoad
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, TargetError
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import NULL, SEPARATOR, lists, values_of
 from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import code_of, place_in, wording
 from airflow_parallel_apply.pipeline.target.mariadb.fit import describe_table
-from airflow_parallel_apply.pipeline.target.mariadb.mapping import Form, Refused, form_of
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import SEVERAL_TEXTS, Form, Refused, form_of
 from airflow_parallel_apply.pipeline.target.mariadb.naming import DATABASE
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
@@ -35,9 +35,9 @@ from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable
 _FLUSH_BYTES: Final = 4 * 2**20
 """Bytes of one relation's text that are sent at once."""
 
-TAKES_ANY: Final = (
+_TAKES_ANY: Final = (
     "a text column takes any value as the source's text; one of a key has to be a varchar, and an index takes 768 "
-    "letters of all its columns together"
+    "characters of all its columns together"
 )
 _NOT_ALLOWED: Final = (1148, 3948, 4166)
 """The server takes no files from clients."""
@@ -57,6 +57,19 @@ def forms_of(table: TargetTable) -> list[Form]:
                 hint=f"Make it {error.wanted}: `parallel-apply check` has the ALTER TABLE." if error.wanted else None,
             ) from None
     return found
+
+
+def way_on(column: Column | None) -> str:
+    """The hint where the target does not take a value of a column, or of one that nobody knows, as it is."""
+    if column is not None and column.key and column.kind in SEVERAL_TEXTS:
+        return (
+            "A key's column that had it would be a text, and equal values of this type have several. Change it at the "
+            f"source, or exclude the table. {START_ANEW}"
+        )
+    return (
+        f"Give the target's column a type that has it: {_TAKES_ANY}; or let it take NULL, where it is that. "
+        "Changing it at the source does not help: the log has this value already."
+    )
 
 
 class TableLoad(RelationLoad):
@@ -160,8 +173,7 @@ class TableLoad(RelationLoad):
             column=column,
             seqno=int(changes.seqnos[place]),
             values=value,
-            hint=f"Give the target's column a type that has it: {TAKES_ANY}. "
-            "Changing it at the source does not help: the log has this value already.",
+            hint=way_on(next((one for one in self._relation.columns if one.name == column), None)),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pymysql
 import pytest
@@ -25,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.diagnosis import place_in, t
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import PATTERNS, Refused, form_of, literal
 from airflow_parallel_apply.pipeline.target.mariadb.naming import StagingOwner, owner_of, staging_table
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import quoted, shown
+from airflow_parallel_apply.pipeline.target.mariadb.table_load import way_on
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn
 from tests.support.log_rows import relation
 
@@ -172,3 +174,9 @@ def test_older_rows_have_a_default_in_the_servers_words(value: str, fill: str | 
 def test_a_column_is_added_with_a_default_that_mysql_takes_too(value: str, fill: str, added: str) -> None:
     column = Column(name="c", type_name="", fill=fill, value=ValueType.parse(value))
     assert adding(column) == f"ADD COLUMN `c` {added}"
+
+
+def test_the_way_on_from_a_value_that_no_column_of_a_key_can_have_is_no_other_type() -> None:
+    key = Column(name="k", type_name="", kind=KeyKind.DECIMAL, key=True, value=ValueType.parse("decimal 10 2"))
+    assert "exclude the table. To start anew" in way_on(key)
+    assert "a text column takes any value" in way_on(replace(key, key=False))
