@@ -37,10 +37,15 @@ def test_no_index_of_a_later_moment_makes_a_part_of_the_key_a_whole_one(rig: Rig
     rig.both(
         "CREATE TABLE t (a integer, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED, PRIMARY KEY (a, g))",
         "CREATE TABLE u (a integer PRIMARY KEY, b integer NOT NULL, g integer GENERATED ALWAYS AS (b) STORED NOT NULL)",
+        "CREATE TABLE v (a integer, b integer NOT NULL, g integer GENERATED ALWAYS AS (a) STORED NOT NULL)",
+        "CREATE UNIQUE INDEX v_old ON v (b, g); ALTER TABLE v REPLICA IDENTITY USING INDEX v_old",
     )
     rig.prepare()
     rig.write("INSERT INTO t VALUES (1, 1), (1, 2), (2, 3)", later, "INSERT INTO u VALUES (1, 1)")
     rig.write("ALTER TABLE u DROP CONSTRAINT u_pkey, ADD PRIMARY KEY (b)")
+    rig.write("INSERT INTO v VALUES (1, 1), (2, 1)", "TRUNCATE v")
+    rig.write("CREATE UNIQUE INDEX v_new ON v (b)", "ALTER TABLE v REPLICA IDENTITY USING INDEX v_new")
     rig.capture("run")
     found = open_reader(rig.config.log_url).state().relations
-    assert {one.table: [column.name for column in one.columns if column.key] for one in found} == {"t": [], "u": ["a"]}
+    keys = {one.table: [column.name for column in one.columns if column.key] for one in found}
+    assert keys == {"t": [], "u": ["a"], "v": []}

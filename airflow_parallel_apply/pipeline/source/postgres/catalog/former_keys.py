@@ -38,8 +38,10 @@ def is_partial(
         return False
     if known is not None and _has_key(known, wire, sent):
         return False
-    # What was seen is no primary key if the table had none, or one with computed columns.
-    return sent not in keys or (seen is not None and wire.replica_identity != _BY_INDEX)
+    # What was seen is no primary key if the table had none, or one with computed columns; and an index that tells rows
+    # apart is not seen at all. Without a key in the log, it may have been one with computed columns.
+    is_by_other = wire.replica_identity == _BY_INDEX and (known is None or bool(known.key_indexes))
+    return sent not in keys or (seen is not None and not is_by_other)
 
 
 def _has_key(known: Relation, wire: WireRelation, sent: Set[int | None]) -> bool:
