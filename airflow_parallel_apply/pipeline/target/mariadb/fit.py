@@ -36,7 +36,7 @@ def describe_table(session: Session, relation: Relation) -> TargetTable:
                 found.what,
                 table=relation.name,
                 column=column.name,
-                hint=f"{hint_of([found])} One that was dropped here is to have the values of older rows again, unless "
+                hint=f"{hint_of([found])} If the column was dropped here, restore what older rows had in it, unless "
                 "the source drops it, too. Then run again.",
             )
     return table
