@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -55,9 +55,11 @@ def stop_kept(directory: Path, *, timeout: timedelta) -> bool:
             with only_one(directory):
                 return was_signalled
         except ConfigurationError:
-            if not was_signalled:
-                os.kill(int((directory / "lock").read_text()), signal.SIGTERM)
-                was_signalled = True
+            # It may have ended by itself since then, or have begun just now, without an id in its lock yet.
+            with suppress(ProcessLookupError, ValueError):
+                if not was_signalled:
+                    os.kill(int((directory / "lock").read_text()), signal.SIGTERM)
+                    was_signalled = True
         if time.monotonic() > deadline:
             raise Unavailable(f"the demo in {directory} does not end", op="demo")
         time.sleep(_POLL_SECONDS)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -87,6 +88,19 @@ def test_a_kept_demo_outlives_its_command_and_cleans_up_when_stopped(tmp_path: P
     assert stop_kept(tmp_path, timeout=timedelta(seconds=120))
     assert (tmp_path / "cleaned").exists()
     assert not stop_kept(tmp_path, timeout=timedelta(seconds=120))
+
+
+@pytest.mark.parametrize("told", ["of a process that has ended", ""])
+def test_a_demo_that_ends_just_before_its_signal_was_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    with ExitStack() as playing:
+        playing.enter_context(only_one(tmp_path))
+        (tmp_path / "lock").write_text(told and str(ended.pid))
+        monkeypatch.setattr(time, "sleep", lambda _seconds: playing.close())
+        assert not stop_kept(tmp_path, timeout=timedelta(seconds=120))
 
 
 def test_a_kept_demo_that_fails_before_it_tells_ends_its_command_with_1(tmp_path: Path) -> None:
