@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.store.open import open_store
@@ -31,7 +32,7 @@ def measure_inside(world: World, database: Database, spark: SparkAccess) -> dict
     plan(config, database.endpoint)
     with closing(open_pipeline(database.endpoint, config.pipeline, log_url=config.log_url)) as owning:
         epochs = owning.ledger.epochs()
-        owned = owning.acquire(log_id=log.identity.log_id, owner="bench", lease=config.lease)
+        owned = owning.acquire(LeaseRequest(log_id=log.identity.log_id, owner="bench", lease=config.lease))
         token = uuid.uuid4().hex
         owning.target.take(0, generation=owned.generation, token=token)
         unit = Unit(

@@ -11,6 +11,7 @@ from typing import Any
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, StoreName
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import RoutingChange
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import EpochKind
 from airflow_parallel_apply.pipeline.partition.open import routing_of
@@ -56,10 +57,12 @@ def plan(config: PipelineConfig, target: Endpoint) -> PlanReport:
         log = open_reader(config.log_url)
         try:
             writing.route(
-                None,
-                log_id=log.identity.log_id,
-                routing=routing_of(config, writing.target.colocation(config.tables)),
-                is_known=True,
+                RoutingChange(
+                    generation=None,
+                    log_id=log.identity.log_id,
+                    routing=routing_of(config, writing.target.colocation(config.tables)),
+                    is_known=True,
+                )
             )
             planned = extend_plan(log, writing, config, generation=None)
             with _router(config):

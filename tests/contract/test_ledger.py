@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.errors import (
     PlanError,
     RetryableError,
 )
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, RoutingChange
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Epoch, EpochKind, Reason, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
@@ -26,6 +27,8 @@ from tests.support.variants import gated
 
 LEASE = timedelta(seconds=30)
 CLAIM = "claim1"
+RUN1 = LeaseRequest(log_id="log1", owner="run1", lease=LEASE)
+RUN2 = replace(RUN1, owner="run2")
 
 
 class Side:
@@ -45,9 +48,12 @@ class Side:
         return self.opened[-1]
 
     def start(self, *, channels: int = 1, owner: str = "run1") -> None:
-        self.generation = self.session.acquire(log_id="log1", owner=owner, lease=LEASE).generation
-        self.session.route(self.generation, log_id="log1", routing=Routing(channels=channels))
+        self.generation = self.session.acquire(replace(RUN1, owner=owner)).generation
+        self.route(channels=channels)
         self.channels = channels
+
+    def route(self, *, channels: int) -> None:
+        self.session.route(RoutingChange(generation=self.generation, log_id="log1", routing=Routing(channels=channels)))
 
     def commit(self, last_seqno: int, *, channel: int = 0) -> None:
         """Move a channel from where it is; no rows."""
@@ -117,10 +123,10 @@ def epoch(number: int, first: int, last: int) -> Epoch:
 
 
 def test_the_lease_keeps_another_owner_out_while_its_lease_lasts(side: Side) -> None:
-    first = side.session.acquire(log_id="log1", owner="run1", lease=LEASE)
+    first = side.session.acquire(RUN1)
     with pytest.raises(LeaseBusy, match="run1"):
-        side.another().acquire(log_id="log1", owner="run2", lease=LEASE)
-    again = side.another().acquire(log_id="log1", owner="run1", lease=LEASE)
+        side.another().acquire(RUN2)
+    again = side.another().acquire(RUN1)
     assert again.generation == first.generation + 1
     with pytest.raises(OwnershipLost):
         side.ledger.renew_lease(first.generation, LEASE)
@@ -128,14 +134,14 @@ def test_the_lease_keeps_another_owner_out_while_its_lease_lasts(side: Side) -> 
 
 
 def test_a_lease_that_is_over_is_taken_over(side: Side) -> None:
-    first = side.session.acquire(log_id="log1", owner="run1", lease=timedelta(0))
+    first = side.session.acquire(replace(RUN1, lease=timedelta(0)))
     assert (first.owner, first.is_owned) == ("run1", False)
-    second = side.another().acquire(log_id="log1", owner="run2", lease=LEASE)
+    second = side.another().acquire(RUN2)
     assert (second.owner, second.is_owned, second.generation) == ("run2", True, first.generation + 1)
 
 
 def test_how_long_a_lease_is_over_is_told_by_the_ledger_s_clock(side: Side) -> None:
-    owned = side.session.acquire(log_id="log1", owner="run1", lease=LEASE)
+    owned = side.session.acquire(RUN1)
     assert owned.lapsed_for is None
     side.ledger.renew_lease(owned.generation, -timedelta(hours=1))
     lapsed = side.ledger.state()
@@ -150,12 +156,12 @@ def test_how_long_a_lease_is_over_is_told_by_the_ledger_s_clock(side: Side) -> N
 
 @gated
 def test_release_keeps_the_clean_stop_and_acquire_forgets_it(side: Side) -> None:
-    found = side.session.acquire(log_id="log1", owner="run1", lease=LEASE)
+    found = side.session.acquire(RUN1)
     side.ledger.release(found.generation, clean_stop_seqno=17)
     state = side.ledger.state()
     assert state is not None
     assert (state.owner, state.is_owned, state.clean_stop_seqno) == (None, False, 17)
-    assert side.another().acquire(log_id="log1", owner="run2", lease=LEASE).clean_stop_seqno is None
+    assert side.another().acquire(RUN2).clean_stop_seqno is None
     with pytest.raises(OwnershipLost):
         side.ledger.release(found.generation, clean_stop_seqno=18)
 
@@ -164,7 +170,7 @@ def test_release_keeps_the_clean_stop_and_acquire_forgets_it(side: Side) -> None
 def test_another_log_is_refused(side: Side) -> None:
     side.start()
     with pytest.raises(ConfigurationError, match="log1"):
-        side.session.acquire(log_id="log2", owner="run1", lease=LEASE)
+        side.session.acquire(replace(RUN1, log_id="log2"))
 
 
 @gated
@@ -177,17 +183,17 @@ def test_the_positions_know_the_log_whose_changes_they_are_of(side: Side) -> Non
 @gated
 def test_routing_changes_only_while_all_positions_are_equal(side: Side) -> None:
     side.start(channels=2)
-    side.session.route(side.generation, log_id="log1", routing=Routing(channels=2))
-    side.session.route(side.generation, log_id="log1", routing=Routing(channels=3))
+    side.route(channels=2)
+    side.route(channels=3)
     assert side.seqnos() == [-1, -1, -1]
     side.target.take(1, generation=side.generation, token=CLAIM)
     side.commit(4, channel=1)
     with pytest.raises(PlanError, match="while the channels stand at"):
-        side.session.route(side.generation, log_id="log1", routing=Routing(channels=2))
+        side.route(channels=2)
     for channel in (0, 2):
         side.target.take(channel, generation=side.generation, token=CLAIM)
         side.commit(4, channel=channel)
-    side.session.route(side.generation, log_id="log1", routing=Routing(channels=2))
+    side.route(channels=2)
     assert side.seqnos() == [4, 4]
 
 
@@ -263,7 +269,7 @@ def test_a_change_of_routing_drops_the_plan_above_the_positions(side: Side) -> N
     add(side, (epoch(0, 0, 4), epoch(1, 5, 9)), channels=1)
     side.target.take(0, generation=side.generation, token=CLAIM)
     side.commit(4)
-    side.session.route(side.generation, log_id="log1", routing=Routing(channels=2))
+    side.route(channels=2)
     assert [found.number for found in side.ledger.epochs()] == [0]
     assert side.session.planned_seqno() == 4
 
@@ -273,7 +279,7 @@ def test_nobody_of_a_former_generation_takes_or_commits(side: Side) -> None:
     side.start(channels=2)
     former, generation = side.another(), side.generation
     former.target.take(0, generation=generation, token="former")
-    side.another().acquire(log_id="log1", owner="run1", lease=LEASE)
+    side.another().acquire(RUN1)
     with pytest.raises((OwnershipLost, RetryableError)):
         former.commit(side.unit(4, after=-1, channel=0, token="former"), [])
     with pytest.raises((OwnershipLost, RetryableError)):
@@ -319,15 +325,17 @@ def test_planned_rows_are_told_by_channel(side: Side) -> None:
 
 
 def test_a_generation_is_above_all_that_is_known_of_it(side: Side) -> None:
-    assert side.session.acquire(log_id="log1", owner="run1", lease=LEASE, above=7).generation == 8
+    assert side.session.acquire(replace(RUN1, above=7)).generation == 8
 
 
 @gated
 def test_what_was_removed_is_not_registered_again_by_who_knew_it(side: Side) -> None:
     """It would begin at the log's beginning, in tables that have rows."""
     for go_on in (
-        lambda: side.session.acquire(log_id="log1", owner="run1", lease=LEASE, is_known=True),
-        lambda: side.session.route(None, log_id="log1", routing=Routing(channels=1), is_known=True),
+        lambda: side.session.acquire(replace(RUN1, is_known=True)),
+        lambda: side.session.route(
+            RoutingChange(generation=None, log_id="log1", routing=Routing(channels=1), is_known=True)
+        ),
         lambda: side.ledger.freeze_run("r", 100),
     ):
         with pytest.raises(OwnershipLost, match="the pipeline was removed"):

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, StagingLost
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, RoutingChange
 from airflow_parallel_apply.pipeline.model.epoch import Branch, GroupPart, Merging, StagedUnit, Unit, UnitKind
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.steps import Merge
@@ -29,11 +30,11 @@ class Side:
         self.session = self.opened[0]
         self.session.migrate()
         self.acquire()
-        self.session.route(self.generation, log_id="log", routing=Routing(channels=CHANNELS))
+        self.session.route(RoutingChange(generation=self.generation, log_id="log", routing=Routing(channels=CHANNELS)))
 
     def acquire(self) -> None:
         """A run opens, and owns the positions from now on."""
-        owned = self.session.acquire(log_id="log", owner="run", lease=timedelta(seconds=30))
+        owned = self.session.acquire(LeaseRequest(log_id="log", owner="run", lease=timedelta(seconds=30)))
         self.generation = owned.generation
 
     def take(self, channel: int | None, token: str, *, group: int | None = None) -> None:

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState, Phase
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, RoutingChange
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.position import low_watermark
@@ -59,8 +60,8 @@ class Generation:
         self.tasks = open_pipeline_queue(self.target, self.endpoint, queue, "p")
         self.queue = self.tasks.queue
         log = open_reader(log_url)
-        owned = self.session.acquire(log_id="log", owner="test", lease=timedelta(seconds=60))
-        self.session.route(owned.generation, log_id="log", routing=Routing(channels=channels))
+        owned = self.session.acquire(LeaseRequest(log_id="log", owner="test", lease=timedelta(seconds=60)))
+        self.session.route(RoutingChange(generation=owned.generation, log_id="log", routing=Routing(channels=channels)))
         extend_plan(log, self.session, self.config, generation=owned.generation)
         self.names = self.tasks.names(owned.generation)
         low = low_watermark(self.target.positions())

@@ -14,6 +14,7 @@ from typing import Any, Final
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 
 _LEASE: Final = timedelta(seconds=30)
@@ -47,7 +48,9 @@ def recover_pipeline(target: Endpoint, pipeline: str) -> Recovered:
         session.migrate()
         pending = session.target.pending()
         owner = f"recover on {socket.gethostname()} pid {os.getpid()}"
-        taken = session.acquire(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue, is_known=True)
+        taken = session.acquire(
+            LeaseRequest(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue, is_known=True)
+        )
         session.ledger.release(taken.generation, clean_stop_seqno=stopped_at(session.target.positions()))
     return Recovered(
         pipeline=pipeline,

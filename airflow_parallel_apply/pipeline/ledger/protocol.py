@@ -46,6 +46,37 @@ class PipelineState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRequest:
+    """A request to own a pipeline, by a run or by a command that stands in for one."""
+
+    log_id: str
+    """The log that the pipeline is registered with, or will be."""
+    owner: str
+    lease: timedelta
+    """How long the lease lasts unless it is renewed."""
+    queue: str = ""
+    """The place of the new generation's tasks, as `PipelineState.queue`."""
+    above: int = 0
+    """The new generation is higher than this: a ledger that was restored may have forgotten generations that the queue
+    has tasks of.
+    """
+    is_known: bool = False
+    """True if the caller has seen the pipeline: one that is gone was removed, and is not registered again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingChange:
+    """The routing that a pipeline gets: its first, another one, or the same again."""
+
+    generation: int | None
+    """The caller's generation; None: the caller owns nothing."""
+    log_id: str
+    routing: Routing
+    is_known: bool = False
+    """As `LeaseRequest.is_known`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunBounds:
     """Frozen by run id when the run first opens (law 11)."""
 
@@ -102,23 +133,11 @@ class Ledger(Protocol):
         """None where the ledger knows no such pipeline, or is not installed."""
         ...
 
-    def acquire(
-        self,
-        *,
-        log_id: str,
-        owner: str,
-        lease: timedelta,
-        queue: str = "",
-        above: int = 0,
-        is_known: bool = False,
-    ) -> PipelineState:
-        """Take the lease and raise the generation, whose tasks are in `queue` (a place; empty: the ledger's database),
-        beyond `above`: a ledger that was restored may have forgotten generations that the queue has tasks of.
-        `LeaseBusy` while another owner's lease lasts, or tables are copied anew. Registers the pipeline on first use.
-        The same owner re-enters at once. Another log id than the registered one is a `ConfigurationError`.
-
-        `is_known`: the caller has seen the pipeline. It was removed if it is gone, and is not registered again, at the
-        log's beginning: `OwnershipLost`.
+    def acquire(self, request: LeaseRequest) -> PipelineState:
+        """Take the lease and raise the generation. Registers the pipeline on first use. The same owner re-enters at
+        once. Errors: `LeaseBusy` while another owner's lease lasts, or tables are copied anew; `ConfigurationError` for
+        another log than the registered one; `OwnershipLost` if a known pipeline is gone: nothing begins anew at the
+        log's beginning.
         """
         ...
 
@@ -139,18 +158,8 @@ class Ledger(Protocol):
         """The pipeline's last routing. `ConfigurationError` if there was none."""
         ...
 
-    def route(
-        self,
-        generation: int | None,
-        *,
-        log_id: str,
-        routing: Routing,
-        positions: RoutedPositions,
-        is_known: bool = False,
-    ) -> None:
-        """See `PipelineSession.route`. `positions.lay_out` is called before the change is committed. `is_known`: as in
-        `acquire`.
-        """
+    def route(self, change: RoutingChange, positions: RoutedPositions) -> None:
+        """See `PipelineSession.route`. `positions.lay_out` is called before the change is committed."""
         ...
 
     # --- run bounds ---

@@ -18,15 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, ParallelApplyError
-from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineState
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, Ledger, PipelineState, RoutingChange
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.removal import Removal
-from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Step
 
@@ -81,24 +79,13 @@ class PipelineSession:
                 hint="Clear the task capture with everything downstream of it, or run parallel-apply prepare.",
             )
 
-    def acquire(
-        self,
-        *,
-        log_id: str,
-        owner: str,
-        lease: timedelta,
-        queue: str = "",
-        above: int = 0,
-        is_known: bool = False,
-    ) -> PipelineState:
+    def acquire(self, request: LeaseRequest) -> PipelineState:
         """Own the pipeline and all its positions under a new generation, which is above all that ledger, target and
         queue know. Errors: those of `Ledger.acquire`; `OwnershipLost` when another run was faster.
         """
         if not self.is_one_database:
-            above = max(above, self.target.generation())
-        taken = self.ledger.acquire(
-            log_id=log_id, owner=owner, lease=lease, queue=queue, above=above, is_known=is_known
-        )
+            request = replace(request, above=max(request.above, self.target.generation()))
+        taken = self.ledger.acquire(request)
         try:
             self.target.own(taken.generation)
         except ParallelApplyError:
@@ -119,24 +106,23 @@ class PipelineSession:
         known = None if state is None else state.generation
         return (known,) if self.is_one_database else (known, self.target.generation())
 
-    def route(self, generation: int | None, *, log_id: str, routing: Routing, is_known: bool = False) -> None:
+    def route(self, change: RoutingChange) -> None:
         """Register or change the routing: positions become `channels` rows at one seqno (NO_SEQNO at first), and the
         plan above it is dropped. No-op when the digest is the same. `PlanError` unless all positions are equal.
-        `generation` None: the caller owns nothing, so only a first registration or an idle pipeline may change, and a
-        change raises the generation: no lane of before goes on. `LeaseBusy` while the pipeline has an owner, whose
-        lease may be over: its lanes need not be.
+
+        A caller that owns nothing may register a pipeline, or change an idle one; the change raises the generation, so
+        that no lane of before goes on. `LeaseBusy` while the pipeline has an owner, even one whose lease is over: its
+        lanes may still go on. Other errors: those of `Ledger.acquire`.
 
         What lies together by the target's foreign keys alone changes when all positions are equal: until then the
         former routing stays, and rows that refer to those of another channel wait for a merge point.
-
-        `is_known`: as in `Ledger.acquire`.
         """
         state = self.ledger.state()
         if state is not None and state.channels and not all_equal(self.target.positions()):
             former = self.ledger.routing()
-            if replace(routing, colocation=former.colocation) == former:
-                routing = former
-        self.ledger.route(generation, log_id=log_id, routing=routing, positions=self.target, is_known=is_known)
+            if replace(change.routing, colocation=former.colocation) == former:
+                change = replace(change, routing=former)
+        self.ledger.route(change, self.target)
 
     def drop(self, *, force: bool) -> Removal:
         """Remove everything of this pipeline from both. Idempotent. `LeaseBusy` while a run's lease lasts, unless

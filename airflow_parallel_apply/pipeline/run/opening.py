@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig, Que
 from airflow_parallel_apply.pipeline.coordinate.coordinator import Coordinator
 from airflow_parallel_apply.pipeline.copy.open import told_what_leads_on
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RunBounds
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, PipelineState, RoutingChange, RunBounds
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
@@ -87,12 +87,14 @@ def open_run(
             wait_for_former(former, owner, goes_on)
         try:
             taken = writing.acquire(
-                log_id=log.identity.log_id,
-                owner=owner,
-                lease=lease,
-                queue=tasks.place,
-                above=tasks.highest_generation(),
-                is_known=True,
+                LeaseRequest(
+                    log_id=log.identity.log_id,
+                    owner=owner,
+                    lease=lease,
+                    queue=tasks.place,
+                    above=tasks.highest_generation(),
+                    is_known=True,
+                )
             )
         except LeaseBusy as busy:
             busy.reach_seqno = _goes_first(log, writing, run_id)
@@ -215,7 +217,7 @@ def _seed(
 ) -> OpenedRun:
     """Under the lease: route, plan, and put into the queue what positions and plan say is left."""
     routing = routing_of(config, session.target.colocation(config.tables))
-    session.route(generation, log_id=log.identity.log_id, routing=routing, is_known=True)
+    session.route(RoutingChange(generation=generation, log_id=log.identity.log_id, routing=routing, is_known=True))
     session.target.note_tables(unbegun)
     captured = log.state().last_seqno
     bounds = settle(log, session.ledger, bounds)

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.copy.open import (
 )
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, Copying, FirstCopy
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy
+from airflow_parallel_apply.pipeline.ledger.protocol import RoutingChange
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.directory import RESTORE
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
@@ -192,7 +193,7 @@ def _try_to_prepare(
         # Another run may own the pipeline: then it is registered, and routed as its owner likes.
         with suppress(LeaseBusy):
             routing = routing_of(config, writing.target.colocation(config.tables))
-            writing.route(None, log_id=prepared.log_id, routing=routing, is_known=not first)
+            writing.route(RoutingChange(generation=None, log_id=prepared.log_id, routing=routing, is_known=not first))
             if first:
                 # Until a run opens, somebody may rename what has the rows.
                 writing.target.note_tables()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.ledger.postgres import PostgresLedger
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, RoutingChange
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
@@ -24,6 +26,7 @@ from tests.support.log_rows import Row, clustered
 
 LEASE = timedelta(seconds=30)
 CLAIM = "claim1"
+RUN1 = LeaseRequest(log_id="log1", owner="run1", lease=LEASE)
 
 
 class Known:
@@ -73,9 +76,12 @@ class Scene:
         return self.opened[-1]
 
     def start(self, *, channels: int = 1, owner: str = "run1") -> None:
-        self.generation = self.session.acquire(log_id="log1", owner=owner, lease=LEASE).generation
-        self.session.route(self.generation, log_id="log1", routing=Routing(channels=channels))
+        self.generation = self.session.acquire(replace(RUN1, owner=owner)).generation
+        self.route(self.generation, channels=channels)
         self.channels = channels
+
+    def route(self, generation: int | None, *, channels: int) -> None:
+        self.session.route(RoutingChange(generation=generation, log_id="log1", routing=Routing(channels=channels)))
 
     def unit(
         self,

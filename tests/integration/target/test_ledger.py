@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.errors import (
     OwnershipLost,
     RetryableError,
 )
+from airflow_parallel_apply.pipeline.ledger.protocol import RoutingChange
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.model.rework import ReworkKind
@@ -22,7 +23,7 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget, schema
 from airflow_parallel_apply.pipeline.target.postgres.schema import VERSION
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
-from tests.integration.target.conftest import LEASE, Scene
+from tests.integration.target.conftest import LEASE, RUN1, Scene
 from tests.support.variants import gated
 
 
@@ -123,7 +124,7 @@ def test_a_slow_target_does_not_end_the_session_of_its_ledger(scene: Scene, monk
     for name, answer in {"identity": "elsewhere", "lay_out": -1, "routing_digest": routing.digest}.items():
         noting(name, answer)
     for _ in range(2):
-        scene.ledger.route(None, log_id="log1", routing=routing, positions=scene.target)
+        scene.ledger.route(RoutingChange(generation=None, log_id="log1", routing=routing), scene.target)
     under_lock = "10min" if is_elsewhere else "10s"
     outside = [("identity", "0")] if is_elsewhere else []
     assert limits == [*outside, ("lay_out", under_lock), ("routing_digest", under_lock)]
@@ -153,7 +154,7 @@ def test_a_takeover_ends_the_sessions_that_hold_positions(scene: Scene) -> None:
     name = scene.run("SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'pa:%:0:%'")[0][0]
     with psycopg.connect(scene.dsn, application_name=str(name)) as stopped:
         stopped.execute("UPDATE parallel_apply.position SET seqno = 5")
-        scene.another().acquire(log_id="log1", owner="run1", lease=LEASE)
+        scene.another().acquire(RUN1)
         with pytest.raises(psycopg.OperationalError):
             stopped.execute("SELECT 1")
     assert scene.seqnos() == [-1]
@@ -175,16 +176,16 @@ def test_taking_a_channel_does_not_touch_the_others(scene: Scene) -> None:
 
 @gated
 def test_a_caller_without_a_generation_routes_only_an_idle_pipeline(scene: Scene) -> None:
-    scene.session.route(None, log_id="log1", routing=Routing(channels=1))
-    scene.session.acquire(log_id="log1", owner="run1", lease=LEASE)
-    scene.session.route(None, log_id="log1", routing=Routing(channels=1))
+    scene.route(None, channels=1)
+    scene.session.acquire(RUN1)
+    scene.route(None, channels=1)
     with pytest.raises(LeaseBusy):
-        scene.session.route(None, log_id="log1", routing=Routing(channels=2))
+        scene.route(None, channels=2)
     scene.run_at_ledger("UPDATE parallel_apply.pipeline SET lease_until = now() - interval '1 hour'")
     with pytest.raises(LeaseBusy):
-        scene.session.route(None, log_id="log1", routing=Routing(channels=2))
+        scene.route(None, channels=2)
     with pytest.raises(OwnershipLost):
-        scene.session.route(99, log_id="log1", routing=Routing(channels=2))
+        scene.route(99, channels=2)
 
 
 HOUR = timedelta(hours=1)

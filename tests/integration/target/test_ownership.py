@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
-from tests.integration.target.conftest import CLAIM, Known, Scene, insert
+from tests.integration.target.conftest import CLAIM, RUN1, Known, Scene, insert
 from tests.support.log_rows import Row, clustered
 from tests.support.rig import execute
 from tests.support.variants import gated
@@ -41,7 +40,7 @@ def test_a_zombie_of_an_older_generation_changes_nothing(three: Scene) -> None:
     zombie = three.another().target
     old = three.generation
     staged = three.stage(three.unit(1, after=0), [Row(seqno=1, operation="U", values=("1", "666", "x"))])
-    three.session.acquire(log_id="log1", owner="run1", lease=timedelta(seconds=1))
+    three.session.acquire(RUN1)
     with pytest.raises(OwnershipLost):
         three.commit(staged, by=zombie)
     with pytest.raises(OwnershipLost):

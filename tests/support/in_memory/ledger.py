@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, OwnershipLost
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.ledger.protocol import (
+    LeaseRequest,
+    PipelineState,
+    RoutedPositions,
+    RoutingChange,
+    RunBounds,
+)
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, EpochKind, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -73,24 +79,15 @@ class MemoryLedger:
         lapsed_for = self._clock() - found.lease_until
         return replace(found, is_owned=self._is_owned(), lapsed_for=None if lapsed_for < timedelta(0) else lapsed_for)
 
-    def acquire(
-        self,
-        *,
-        log_id: str,
-        owner: str,
-        lease: timedelta,
-        queue: str = "",
-        above: int = 0,
-        is_known: bool = False,
-    ) -> PipelineState:
-        found = self._registered(log_id, is_known=is_known)
-        if self._is_owned() and found.owner != owner:
+    def acquire(self, request: LeaseRequest) -> PipelineState:
+        found = self._registered(request.log_id, is_known=request.is_known)
+        if self._is_owned() and found.owner != request.owner:
             raise LeaseBusy(f"run {found.owner} owns the pipeline", generation=found.generation)
         return self._write(
-            owner=owner,
-            lease_until=self._clock() + lease,
-            queue=queue,
-            generation=max(found.generation, above) + 1,
+            owner=request.owner,
+            lease_until=self._clock() + request.lease,
+            queue=request.queue,
+            generation=max(found.generation, request.above) + 1,
             clean_stop_seqno=None,
         )
 
@@ -112,16 +109,9 @@ class MemoryLedger:
             raise ConfigurationError("the pipeline was never routed")
         return self._data.routing
 
-    def route(
-        self,
-        generation: int | None,
-        *,
-        log_id: str,
-        routing: Routing,
-        positions: RoutedPositions,
-        is_known: bool = False,
-    ) -> None:
-        found = self._registered(log_id, is_known=is_known)
+    def route(self, change: RoutingChange, positions: RoutedPositions) -> None:
+        routing, generation = change.routing, change.generation
+        found = self._registered(change.log_id, is_known=change.is_known)
         if found.routing_digest == routing.digest and positions.routing_digest() == routing.digest:
             return
         if generation is None and found.owner is not None:
@@ -129,7 +119,7 @@ class MemoryLedger:
         if generation is not None:
             self._require(generation)
         raised = found.generation + (generation is None and bool(found.routing_digest))
-        seqno = positions.lay_out(log_id=log_id, routing=routing, generation=raised)
+        seqno = positions.lay_out(log_id=change.log_id, routing=routing, generation=raised)
         self._data.plan = [epoch for epoch in self._data.plan if epoch.last_seqno <= seqno]
         self._data.routing = routing
         self._write(routing_digest=routing.digest, channels=routing.channels, generation=raised)

@@ -23,6 +23,7 @@ from airflow_parallel_apply.pipeline.coordinate.feeding import FeedLimits
 from airflow_parallel_apply.pipeline.coordinate.grouping import GroupLimits
 from airflow_parallel_apply.pipeline.coordinate.state import CoordinatorState
 from airflow_parallel_apply.pipeline.coordinate.tasks import Names
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, RoutingChange
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
 from airflow_parallel_apply.pipeline.model.epoch import Unit
@@ -250,10 +251,16 @@ class MemoryPipeline:
         with closing(self._session()) as session:
             tasks = PipelineQueue(Queue(self.engine), pipeline="p")
             taken = session.acquire(
-                log_id=log.identity.log_id, owner=owner, lease=LEASE, above=tasks.highest_generation()
+                LeaseRequest(log_id=log.identity.log_id, owner=owner, lease=LEASE, above=tasks.highest_generation())
             )
             self.laws.forget_states(taken.generation)
-            session.route(taken.generation, log_id=log.identity.log_id, routing=Routing(channels=self.config.channels))
+            session.route(
+                RoutingChange(
+                    generation=taken.generation,
+                    log_id=log.identity.log_id,
+                    routing=Routing(channels=self.config.channels),
+                )
+            )
             session.ledger.freeze_run(owner, until_offset=_offset(last))
             session.ledger.settle_run(owner, last)
             session.ledger.cut_plan(last, session.target.positions(), generation=taken.generation)

@@ -47,7 +47,7 @@ from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
@@ -173,7 +173,7 @@ class Recopy:
         former = self._registered()
         owner = f"recopy on {socket.gethostname()} pid {os.getpid()}"
         taken = self._holding.acquire(
-            log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue, is_known=True
+            LeaseRequest(log_id=former.log_id, owner=owner, lease=_LEASE, queue=former.queue, is_known=True)
         )
         self._generation = taken.generation
         positions = self._holding.target.positions()

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LeaseBusy, OwnershipLost
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import require_no_recopy
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, PipelineState, RoutedPositions, RoutingChange
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import generation_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -40,19 +40,21 @@ class Lease:
             except psycopg.errors.UndefinedTable:
                 return None
 
-    def acquire(
-        self, *, log_id: str, owner: str, lease: timedelta, queue: str, above: int, is_known: bool
-    ) -> PipelineState:
-        with self._locked("acquire", log_id, is_known=is_known) as (connection, row):
+    def acquire(self, request: LeaseRequest) -> PipelineState:
+        with self._locked("acquire", request.log_id, is_known=request.is_known) as (connection, row):
             require_no_recopy(connection, self._session, row["generation"])
-            if row["is_owned"] and row["owner"] != owner:
+            if row["is_owned"] and row["owner"] != request.owner:
                 raise LeaseBusy(
                     f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                     hint="Wait for it, or stop it.",
                     generation=row["generation"],
                 )
-            generation = max(row["generation"], above) + 1
-            names = self._names(owner=owner, lease=lease, queue=queue, generation=generation)
+            names = self._names(
+                owner=request.owner,
+                lease=request.lease,
+                queue=request.queue,
+                generation=max(row["generation"], request.above) + 1,
+            )
             connection.execute(self._sql("acquire"), names)
             return self._read(connection)
 
@@ -77,16 +79,9 @@ class Lease:
         # What an earlier release routed says no more than this.
         return Routing(channels=channels) if routing is None else Routing.from_json(routing)
 
-    def route(
-        self,
-        generation: int | None,
-        *,
-        log_id: str,
-        routing: Routing,
-        positions: RoutedPositions,
-        is_known: bool,
-    ) -> None:
-        with self._locked("route", log_id, is_known=is_known) as (connection, row):
+    def route(self, change: RoutingChange, positions: RoutedPositions) -> None:
+        routing, generation = change.routing, change.generation
+        with self._locked("route", change.log_id, is_known=change.is_known) as (connection, row):
             if self._target is not None:
                 connection.execute(self._session.sql("session", "patient"))
             if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
@@ -95,7 +90,7 @@ class Lease:
             # Lanes of a run that is over may have slept through its end: what they planned by is not valid any more.
             # Those of the caller's own generation start later than this.
             raised = row["generation"] + (generation is None and bool(row["routing_digest"]))
-            seqno = positions.lay_out(log_id=log_id, routing=routing, generation=raised)
+            seqno = positions.lay_out(log_id=change.log_id, routing=routing, generation=raised)
             names = self._names(
                 routing_digest=routing.digest,
                 routing=Jsonb(routing.to_json()),

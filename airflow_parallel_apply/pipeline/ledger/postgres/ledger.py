@@ -11,7 +11,13 @@ from airflow_parallel_apply.pipeline.ledger.postgres.plan import PlanTable
 from airflow_parallel_apply.pipeline.ledger.postgres.recopied import hold_recopy
 from airflow_parallel_apply.pipeline.ledger.postgres.rework import count_rework, read_rework
 from airflow_parallel_apply.pipeline.ledger.postgres.runs import Runs
-from airflow_parallel_apply.pipeline.ledger.protocol import PipelineState, RoutedPositions, RunBounds
+from airflow_parallel_apply.pipeline.ledger.protocol import (
+    LeaseRequest,
+    PipelineState,
+    RoutedPositions,
+    RoutingChange,
+    RunBounds,
+)
 from airflow_parallel_apply.pipeline.model.epoch import Epoch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.model.interval import Interval
@@ -62,17 +68,8 @@ class PostgresLedger:
     def state(self) -> PipelineState | None:
         return self._lease.state()
 
-    def acquire(
-        self,
-        *,
-        log_id: str,
-        owner: str,
-        lease: timedelta,
-        queue: str = "",
-        above: int = 0,
-        is_known: bool = False,
-    ) -> PipelineState:
-        return self._lease.acquire(log_id=log_id, owner=owner, lease=lease, queue=queue, above=above, is_known=is_known)
+    def acquire(self, request: LeaseRequest) -> PipelineState:
+        return self._lease.acquire(request)
 
     def renew_lease(self, generation: int, lease: timedelta) -> None:
         self._lease.renew(generation, lease)
@@ -87,16 +84,8 @@ class PostgresLedger:
     def routing(self) -> Routing:
         return self._lease.routing()
 
-    def route(
-        self,
-        generation: int | None,
-        *,
-        log_id: str,
-        routing: Routing,
-        positions: RoutedPositions,
-        is_known: bool = False,
-    ) -> None:
-        self._lease.route(generation, log_id=log_id, routing=routing, positions=positions, is_known=is_known)
+    def route(self, change: RoutingChange, positions: RoutedPositions) -> None:
+        self._lease.route(change, positions)
 
     # --- run bounds ---
     def run_bounds(self, run_id: str) -> RunBounds | None:

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.errors import (
     TargetError,
     Unavailable,
 )
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, RoutingChange
 from airflow_parallel_apply.pipeline.model.epoch import Branch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
@@ -65,9 +66,9 @@ class Lane:
         self._admitted = InKafka(broker.address, f"{staging}{options}")
         self.session = self._admitted.open()
         self.session.migrate()
-        owned = self.session.acquire(log_id="log", owner="run", lease=timedelta(seconds=30))
+        owned = self.session.acquire(LeaseRequest(log_id="log", owner="run", lease=timedelta(seconds=30)))
         self.generation = owned.generation
-        self.session.route(self.generation, log_id="log", routing=Routing(channels=1))
+        self.session.route(RoutingChange(generation=self.generation, log_id="log", routing=Routing(channels=1)))
         self.take("first")
 
     def take(self, token: str) -> int:
@@ -356,4 +357,4 @@ def test_what_was_sent_is_not_sent_again_though_positions_and_messages_are_gone(
     broker.state.delete("feed._positions.demo")
     lane.session.target.migrate()
     with pytest.raises(TargetError, match=r"positions in .* are gone, and feed\.public\.t had messages"):
-        lane.session.route(lane.generation, log_id="log", routing=Routing(channels=1))
+        lane.session.route(RoutingChange(generation=lane.generation, log_id="log", routing=Routing(channels=1)))
