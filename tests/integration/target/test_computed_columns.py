@@ -163,7 +163,7 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
         "CREATE SCHEMA x",
         "CREATE FUNCTION x.f(integer) RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT $1'",
         "CREATE TABLE t (id integer PRIMARY KEY, b integer, g integer GENERATED ALWAYS AS (x.f(b) * 2) STORED, "
-        "h text GENERATED ALWAYS AS (lpad('', b, ' ')) STORED)",
+        "h text GENERATED ALWAYS AS (lpad('', b, ' ')) STORED, n numeric GENERATED ALWAYS AS (b * 1.5) STORED)",
     )
 
     def otherwise(
@@ -191,6 +191,10 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
     assert otherwise("(x.f(b) * 2)", path="x, public", is_tried=False) == []
     assert otherwise("lpad('', b, ' ')", name="h", type_name="text") == []
     assert otherwise("lpad(''::text, b, '  '::text)", name="h", type_name="text") == ["h"]
+    assert otherwise("lpad('', b, ' ')", name="h", type_name="character varying") == []
+    # What a type rounds or cuts is not stored as it was, but computed here.
+    assert otherwise("lpad('', b, ' ')", name="h", type_name="character varying(3)", is_tried=False) == ["h"]
+    assert otherwise("((b)::numeric * 1.5)", name="n", type_name="integer", is_tried=False) == ["n"]
     assert otherwise("x.f(b)*(2)") == []
     assert otherwise("x.f(b) * 2::bigint") == ["g"]
     assert otherwise("b * 2") == ["g"]

@@ -38,7 +38,6 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import (
 
 _XIDS: Final = 2**32
 _HALF: Final = _XIDS // 2
-_FIRST_TO_SET_EXPRESSIONS: Final = 170000
 
 
 def altered_values(
@@ -79,7 +78,7 @@ def altered_values(
         known = log.get(pair[0].oid, Known())
         passed = {
             **_unsent_types(connection, slot, publication, pair, history, known, touched, told),
-            **_unsent_expressions(connection, history, known, touched, messages, is_rewritten=is_rewritten),
+            **_unsent_expressions(history, known, touched, messages, is_rewritten=is_rewritten),
         }
         names = {number: history.columns[number].name for number in sorted(touched & history.columns.keys())}
         if passed:
@@ -116,7 +115,6 @@ def _unsent_types(
 
 
 def _unsent_expressions(
-    connection: psycopg.Connection[Any],
     history: History,
     known: Known,
     touched: Set[int],
@@ -125,7 +123,7 @@ def _unsent_expressions(
     is_rewritten: bool,
 ) -> Mapping[int, Texts]:
     """See `passed_expressions`; those that messages do not tell the target of."""
-    is_unseen = is_rewritten and not known.is_told and connection.info.server_version >= _FIRST_TO_SET_EXPRESSIONS
+    is_unseen = is_rewritten and not known.is_told
     found = passed_expressions(known, history.shapes, touched & history.columns.keys(), is_unseen=is_unseen)
     return {
         number: texts

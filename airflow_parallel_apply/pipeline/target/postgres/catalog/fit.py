@@ -85,6 +85,8 @@ _FAMILIES: Final = (
     frozenset(_BITS),
 )
 
+_ALIKE: Final = (frozenset(_INTEGER_DIGITS), frozenset({"text", "character varying"}))
+
 
 def is_plain_cast(old: str, new: str) -> bool:
     """True if a column takes another type by a cast that does not depend on a session's settings, and that leaves
@@ -94,6 +96,11 @@ def is_plain_cast(old: str, new: str) -> bool:
     if ours is None or theirs is None or old.endswith("[]") != new.endswith("[]"):
         return False
     return ours.name == theirs.name or any(ours.name in family and theirs.name in family for family in _FAMILIES)
+
+
+def computes_alike(ours: str, theirs: str) -> bool:
+    """True if an expression has the same text in columns of both types, whatever it rounds, cuts or fills up there."""
+    return ours == theirs or any({ours, theirs} <= family for family in _ALIKE)
 
 
 def is_cast_by_text(old: str, new: str) -> bool:

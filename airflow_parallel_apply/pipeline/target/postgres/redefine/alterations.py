@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import 
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import MissingTable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.redefine import fills
+from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import FoundColumn
 from airflow_parallel_apply.pipeline.target.postgres.redefine.lacking_types import lacking_hint, lacks_type
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
@@ -38,6 +39,14 @@ class Alteration:
     """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
     strangers: tuple[str, ...] = ()
     """Children whose own column has the new name, and is not known as one of the source's."""
+    is_by_hand: bool = False
+    """What the statements make of the values depends on the session that runs them."""
+
+
+def altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
+    """The beginning of the statement that alters an existing column."""
+    owner = found.owner if found is not None else None
+    return sql.SQL("ALTER TABLE {} ").format(sql.Identifier(*(owner or (relation.schema, relation.table))))
 
 
 def freeing(connection: Connection, relation: Relation) -> tuple[sql.Composed, ...]:
@@ -66,8 +75,9 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
     text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
     altered = alteration.owner or (relation.schema, relation.table)
     if alteration.is_certain:
+        how = _AS_THERE if alteration.is_by_hand else ""
         hint = (
-            f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
+            f"Change the target so that its rows are the source's ({text}){how}, then run again: everything before is "
             "applied. With ddl=apply the pipeline does what the log tells for certain. Where names and types do not "
             f"show that you did it, it stops here again: {SKIPPING}, which takes it as done."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import psycopg
@@ -12,7 +12,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import computes_alike
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import (
     as_taken,
     expression_of,
@@ -58,6 +58,16 @@ class Computed:
             return f"ALTER TABLE {table} ALTER COLUMN {name} SET EXPRESSION AS ({expression_of(self.definition)})"
         definition = as_taken(self.definition, connection.info.server_version)
         return f"ALTER TABLE {table} DROP COLUMN {name}, ADD COLUMN {name} {definition}"
+
+    def retyping(self, connection: Connection, former: str) -> str | None:
+        """The statement that casts its values to the source's type, as the same statement did there: that computes none
+        of them anew. None where the target does not have what that was done to. `former`: the source's definition then.
+        """
+        is_retyped = expression_of(former) == expression_of(self.definition) and former != self.definition
+        if not is_retyped or not _is_same(connection, replace(self, definition=former)):
+            return None
+        table = quoted(self.relation.schema, self.relation.table)
+        return f"ALTER TABLE {table} ALTER COLUMN {quoted(self.name)} TYPE {type_of(self.definition)}"
 
     def is_fixed_in_place(self, connection: Connection) -> bool:
         """True if a new expression is enough."""
@@ -120,7 +130,7 @@ def _is_same(connection: Connection, column: Computed) -> bool:
 
 
 def _fits(column: Computed) -> bool:
-    return fit(type_of(column.definition), column.type_name) is Fit.EXACT
+    return computes_alike(type_of(column.definition), column.type_name)
 
 
 def _as_printed_here(connection: Connection, column: Computed) -> str | None:

@@ -5,7 +5,7 @@ What the target has already is skipped, be it by a DDL message or by hand, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,14 +16,19 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_plain_cast
-from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import unclear, untold
 from airflow_parallel_apply.pipeline.target.postgres.redefine import fills
-from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import UNTOLD, Alteration, freed, left
+from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import (
+    UNTOLD,
+    Alteration,
+    altering,
+    freed,
+    left,
+)
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables, present_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.child_columns import freeing_name
-from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
+from airflow_parallel_apply.pipeline.target.postgres.redefine.computing import computations, uncomputing
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.lacking_types import lacks_type
 from airflow_parallel_apply.pipeline.target.postgres.redefine.new_keys import index_new_key
@@ -37,7 +42,6 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.rename_columns imp
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
 
-_RECOMPUTED: Final = "is computed otherwise"
 _UNLIKE: Final = (
     psycopg.errors.DatatypeMismatch,
     psycopg.errors.UndefinedColumn,
@@ -106,9 +110,9 @@ def follow(
             _require_values(connection, session, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
-            _alter(connection, new, _uncomputing(new, column, columns[column.name]), ddl)
+            _alter(connection, new, uncomputing(new, column, columns[column.name]), ddl)
     if ddl is not DdlPolicy.SKIP:
-        for alteration in _computations(connection, session, old, new, columns):
+        for alteration in computations(connection, session, old, new, columns):
             _alter(connection, new, alteration, ddl)
     if ddl is DdlPolicy.APPLY:
         index_new_key(connection, session, old, new)
@@ -134,7 +138,7 @@ def uncomputed_since(connection: Connection, session: Session, old: Relation, ne
     """Statements by which the target computes what the source computes since an older definition, as far as it does
     not. A copy of the table does not bring that.
     """
-    found = _computations(connection, session, old, new, find_columns(connection, session, new))
+    found = computations(connection, session, old, new, find_columns(connection, session, new))
     return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
@@ -143,7 +147,7 @@ def _alter(
 ) -> tuple[sql.Composed, ...]:
     """Returns the statements that were run."""
     alteration = freed(connection, relation, alteration)
-    is_ours = alteration.is_certain and alteration.owner is None and not alteration.strangers
+    is_ours = alteration.is_certain and not (alteration.is_by_hand or alteration.owner or alteration.strangers)
     if ddl is not DdlPolicy.APPLY or not is_ours or lacks_type(connection, alteration.type_name):
         raise left(connection, relation, alteration)
     try:
@@ -232,7 +236,7 @@ def _alteration(
         # The table above has added one of its former name, which became one with it here.
         what = f"was renamed to {new.name}, and another one took its name"
         return Alteration(old.name, what, (), is_certain=False, owner=found.owner)
-    alteration = _alteration_of_one(_altering(relation, found), columns, old, new)
+    alteration = _alteration_of_one(altering(relation, found), columns, old, new)
     if alteration is None:
         return None
     if new.name in columns or found.owner is not None:
@@ -253,14 +257,8 @@ def _dropping(relation: Relation, name: str, found: FoundColumn) -> Alteration:
         return Alteration(name, "was dropped and added again", (), is_certain=False, owner=found.owner)
     is_own = found.owner is None and not found.is_partitioned
     table = sql.SQL("ALTER TABLE ONLY {} ").format(sql.Identifier(relation.schema, relation.table))
-    drop = (table if is_own else _altering(relation, found)) + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name))
+    drop = (table if is_own else altering(relation, found)) + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name))
     return Alteration(name, "was dropped", (drop,), owner=found.owner)
-
-
-def _altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
-    """The beginning of the statement that alters an existing column."""
-    owner = found.owner if found is not None else None
-    return sql.SQL("ALTER TABLE {} ").format(sql.Identifier(*(owner or (relation.schema, relation.table))))
 
 
 def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: Column) -> Alteration | None:
@@ -293,7 +291,7 @@ def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: 
 
 def _addition(connection: Connection, relation: Relation, column: Column, *, is_emptied: bool) -> Alteration:
     """Rows older than the column get what they have at the source. Later ones bring their values."""
-    table = _altering(relation)
+    table = altering(relation)
     name, type_name = sql.Identifier(column.name), sql.SQL(column.type_name)
     what = f"was added as {column.type_name}"
     if column.fill == "NULL":
@@ -310,41 +308,3 @@ def _addition(connection: Connection, relation: Relation, column: Column, *, is_
         is_certain=is_emptied or not fills.has_rows(connection, relation),
         type_name=column.type_name,
     )
-
-
-def _computations(
-    connection: Connection, session: Session, old: Relation, new: Relation, columns: Columns
-) -> Iterator[Alteration]:
-    for name, definition in new.newly_computed(old):
-        if name not in columns:
-            taken = sql.SQL(as_taken(definition, connection.info.server_version))
-            add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), taken)
-            yield Alteration(name, "was added as a computed one", (_altering(new) + add,))
-    for name, _ in new.recomputed(old):
-        if name in columns and not columns[name].generated:
-            # What it holds in older rows is for a copy to tell.
-            yield Alteration(name, _RECOMPUTED, (), is_certain=False)
-    tables = [table for table in find_tables(connection, [new], schema=session.schema) if table is not None]
-    for column in {one.name: one for one in computed_otherwise(connection, tables, schema=session.schema)}.values():
-        yield _recomputing(connection, column)
-
-
-def _uncomputing(relation: Relation, column: Column, found: FoundColumn) -> Alteration:
-    """Turn a generated column into a plain one: what the target has computed of a stored column stays; a virtual one
-    has nothing that could.
-    """
-    drop = sql.SQL("ALTER COLUMN {} DROP EXPRESSION").format(sql.Identifier(column.name))
-    is_stored = found.generated == "s"
-    return Alteration(
-        column.name,
-        "is not computed any more",
-        (_altering(relation, found) + drop,) if is_stored else (),
-        is_certain=is_stored,
-        owner=found.owner,
-    )
-
-
-def _recomputing(connection: Connection, column: Computed) -> Alteration:
-    statement = sql.Composed([sql.SQL(column.fix(connection))])
-    is_certain = column.is_fixed_in_place(connection)
-    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
