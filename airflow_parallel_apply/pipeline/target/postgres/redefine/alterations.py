@@ -40,7 +40,7 @@ class Alteration:
     strangers: tuple[str, ...] = ()
     """Children whose own column has the new name, and is not known as one of the source's."""
     is_by_hand: bool = False
-    """What the statements make of the values depends on the session that runs them."""
+    """True if the session that runs the statements decides what they make of the values."""
 
 
 def altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:

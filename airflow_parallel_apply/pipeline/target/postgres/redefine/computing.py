@@ -1,4 +1,4 @@
-"""What the target computes: columns that the source computes since a newer definition, otherwise, or no more."""
+"""Computed columns of the target: those that the source computes since a newer definition, otherwise, or no more."""
 
 from __future__ import annotations
 
