@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class MissingTable(TargetError):
             "the target has no such table",
             table=relation.name,
             hint=f"Run {creation(relation, server_version)} at the target. If it was renamed there, give it this name "
-            f"back instead; if it was there before and is gone, {_recopy(relation)}",
+            f"back instead; if it was there before and is gone, {recopying(relation)}",
         )
         self.relation = relation
 
@@ -84,7 +85,7 @@ def rows_differ(relation: Relation) -> str:
     """The hint for rows of the history that the target does not have as it should."""
     return (
         "Somebody else changed the target, or the copies differed at the start: `parallel-apply compare` shows where. "
-        f"Make the rows the source's there, or: {_recopy(relation)}"
+        f"Make the rows the source's there, or: {recopying(relation)}"
     )
 
 
@@ -105,7 +106,7 @@ def require_fit(
             f"the target has a {instead} of that name, and no table",
             table=relation.name,
             hint=f"Run {renaming_away(relation, instead)}; {creation(relation, server_version)} at the target; then "
-            f"{_recopy(relation)} Or give this name to the table there that has the rows.",
+            f"{recopying(relation)} Or give this name to the table there that has the rows.",
         )
     if table is None:
         raise MissingTable(relation, server_version)
@@ -116,7 +117,7 @@ def require_fit(
             "the target's table lacks a column of the source's",
             table=relation.name,
             column=name,
-            hint=f"Run {add} at the target. Older rows have no values in it then: {_recopy(relation)}",
+            hint=f"Run {add} at the target. Older rows have no values in it then: {recopying(relation)}",
         )
     for name in (*table.uncomputed_columns, *table.lacking_computed):
         what = "at the target it is an ordinary one" if name in table.columns else "the target's table lacks it"
@@ -134,10 +135,6 @@ def require_fit(
             "the target computes a column that the source does not compute, so the source's values are not stored",
             table=relation.name,
             column=name,
-            hint=f"Run {make} at the target, or DROP EXPRESSION of a stored one. Then {_recopy(relation)}",
+            hint=f"Run {make} at the target, or DROP EXPRESSION of a stored one. Then {recopying(relation)}",
         )
     return table
-
-
-def _recopy(relation: Relation) -> str:
-    return f"`{command_line('recopy', [relation.name])}` copies the table anew; then run again."

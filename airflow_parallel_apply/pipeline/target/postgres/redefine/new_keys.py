@@ -7,8 +7,8 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.postgres import sqlstate
 
@@ -37,7 +37,7 @@ def index_new_key(connection: Connection, session: Session, old: Relation, new: 
             f"the key of {new.name} moved to other columns at the source ({', '.join(names)}), and rows of the target "
             "have equal values there",
             table=new.name,
-            hint=f"`{command_line('recopy', [new.name])}` copies the table anew; then run again.",
+            hint=recopying(new),
         ) from error
     except psycopg.Error as error:
         if error.sqlstate not in (sqlstate.FEATURE_NOT_SUPPORTED, sqlstate.INSUFFICIENT_PRIVILEGE):
