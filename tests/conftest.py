@@ -71,6 +71,7 @@ _SHARED: Final = {
     "tests/integration/target_mariadb/test_values.py": "mariadb",
     "tests/crash/test_target_kills.py": "spark that is killed",
     "tests/provider/test_connections.py": "airflow",
+    "tests/provider/test_deferred_runs.py": "airflow",
     "tests/provider/test_export.py": "airflow",
     "tests/provider/test_interval_triggers.py": "airflow",
     "tests/provider/test_intervals.py": "airflow",

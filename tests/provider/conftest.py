@@ -49,3 +49,8 @@ def schemas_checked_once() -> Iterator[None]:
 def connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_PARALLEL_APPLY_SOURCE", "postgresql://reader:secret-1@source.invalid:5433/shop")
     monkeypatch.setenv("AIRFLOW_CONN_PARALLEL_APPLY_TARGET", "postgresql://writer:secret-2@target.invalid/warehouse")
+
+
+def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str, object]) -> None:
+    """A connection in the environment, where Airflow looks first."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value))

@@ -1,8 +1,7 @@
-"""Connections are resolved by type, before anything starts, and keep their secrets."""
+"""Connections of databases are resolved by type, before anything starts, and keep their secrets."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from airflow_parallel_apply.hooks import connections
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
 from airflow_parallel_apply.pipeline.target.open import TARGETS
-from airflow_parallel_apply.queue.client import queue_address
-from airflow_parallel_apply.spark.endpoint import EMBEDDED_SPARK
+from tests.provider.conftest import define
 from tests.support.installed import installed
 
 TASKS_COMMS = "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS"
@@ -31,10 +29,6 @@ class Answering:
     def send(self, request: object) -> ErrorResponse:
         del request
         return ErrorResponse(error=self._error)
-
-
-def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, value: str | dict[str, object]) -> None:
-    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value if isinstance(value, str) else json.dumps(value))
 
 
 def test_a_postgres_connection_becomes_a_libpq_string(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,16 +83,6 @@ def test_an_extra_that_airflow_cannot_read_is_refused(monkeypatch: pytest.Monkey
     define(monkeypatch, "shop", {"conn_type": "postgres", "host": "db.invalid", "schema": "shop", "extra": extra})
     with pytest.raises(ConfigurationError, match="source_conn_id: the extra of connection 'shop' is no JSON object"):
         connections.database("shop", parameter="source_conn_id")
-
-
-def test_extras_that_a_form_leaves_empty_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = {"deploy-mode": "", "namespace": None, "queue": "root.etl"}
-    define(monkeypatch, "cluster", {"conn_type": "spark", "host": "k8s://https://api.invalid", "extra": extra})
-    cluster = connections.spark("cluster").cluster
-    assert cluster is not None
-    assert cluster.settings == {"spark.yarn.queue": "root.etl"}
-    define(monkeypatch, "shop", "postgresql://reader@db.invalid/shop?iam=false")
-    assert "iam" not in connections.database("shop", parameter="source_conn_id").url
 
 
 @pytest.mark.parametrize(
@@ -183,191 +167,3 @@ def test_a_service_file_may_name_the_database_and_one_of_several_servers_takes_w
         "dbname": "shop",
         "target_session_attrs": "read-write",
     }
-
-
-def test_no_spark_connection_means_the_embedded_one() -> None:
-    assert connections.spark("") is EMBEDDED_SPARK
-
-
-def test_a_spark_connect_connection_becomes_a_url_that_hides_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    define(
-        monkeypatch,
-        "cluster",
-        {
-            "conn_type": "spark_connect",
-            "host": "sc://spark.invalid",
-            "port": 15009,
-            "login": "me",
-            "password": "t/k=n",
-            "extra": {"use_ssl": True},
-        },
-    )
-    spark = connections.spark("cluster")
-    assert spark.url == "sc://spark.invalid:15009/;user_id=me;token=t%2Fk%3Dn;use_ssl=true"
-    assert "t%2F" not in repr(spark)
-
-
-def test_a_spark_connect_connection_needs_only_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    define(monkeypatch, "cluster", {"conn_type": "spark_connect", "host": "spark.invalid"})
-    assert connections.spark("cluster").url == "sc://spark.invalid:15002"
-
-
-@pytest.mark.parametrize("uri", ["postgresql://a@b/c", "http://spark.invalid", "sparkconnect://spark.invalid"])
-def test_spark_of_another_type_is_refused_by_type(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
-    define(monkeypatch, "cluster", uri)
-    with pytest.raises(ConfigurationError, match="spark_connect") as raised:
-        connections.spark("cluster")
-    assert "'cluster'" in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "master"),
-    [
-        ("spark://master.invalid:7077", "spark://master.invalid:7077"),
-        ({"conn_type": "spark", "host": "spark://master.invalid", "port": 7077}, "spark://master.invalid:7077"),
-        (
-            {"conn_type": "spark", "host": "spark://a.invalid:7077,b.invalid:7077"},
-            "spark://a.invalid:7077,b.invalid:7077",
-        ),
-        ({"conn_type": "spark", "host": "yarn"}, "yarn"),
-        ({"conn_type": "spark", "host": "k8s://https://k8s.invalid", "port": 6443}, "k8s://https://k8s.invalid:6443"),
-    ],
-)
-def test_a_spark_connection_names_the_cluster_s_master(monkeypatch, given, master: str) -> None:
-    define(monkeypatch, "cluster", given)
-    spark = connections.spark("cluster")
-    assert spark.cluster is not None
-    assert spark.cluster.master == master
-    assert not spark.is_embedded
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "spark://local%5B2%5D",
-        "spark://local",
-        "spark://",
-        "spark://yran",
-        "spark://master.invalid",
-        "spark://mesos%3A%2F%2Fa:1",
-    ],
-)
-def test_a_mistyped_master_is_refused_and_never_becomes_yarn(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
-    define(monkeypatch, "cluster", uri)
-    with pytest.raises(ConfigurationError, match="spark_conn_id: connection 'cluster' has type 'spark'") as raised:
-        connections.spark("cluster")
-    assert raised.value.hint
-    assert "\n" not in str(raised.value)
-
-
-def test_spark_s_settings_come_from_the_connection_and_stay_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = {"spark.executor.memory": "2g", "spark.authenticate.secret": "hush", "spark.authenticate": True}
-    extra = {"conf": conf, "queue": "night", "deploy-mode": "client"}
-    define(monkeypatch, "cluster", {"conn_type": "spark", "host": "yarn", "extra": extra})
-    spark = connections.spark("cluster")
-    assert spark.cluster is not None
-    assert spark.cluster.settings == {
-        "spark.executor.memory": "2g",
-        "spark.authenticate.secret": "hush",
-        "spark.authenticate": "true",
-        "spark.yarn.queue": "night",
-    }
-    assert "hush" not in repr(spark)
-
-
-@pytest.mark.parametrize(
-    ("extra", "named"),
-    [
-        ({"deploy-mode": "cluster"}, "deploy-mode"),
-        ({"spark-binary": "spark3-submit"}, "spark-binary"),
-        ({"conf": "spark.executor.memory=2g"}, "conf"),
-        ({"conf": {"spark.master": "local[2]"}}, "conf"),
-    ],
-)
-def test_what_a_lane_s_application_cannot_be_is_refused(monkeypatch, extra: dict[str, object], named: str) -> None:
-    define(monkeypatch, "cluster", {"conn_type": "spark", "host": "yarn", "extra": extra})
-    with pytest.raises(ConfigurationError, match=named):
-        connections.spark("cluster")
-
-
-def queue_connection(**fields: object) -> dict[str, object]:
-    given = {"conn_type": "parallel_apply_queue", "host": "queue.invalid", "port": 7411, **fields}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-@pytest.mark.parametrize(
-    ("given", "url"),
-    [
-        (
-            queue_connection(password="t/k n@", extra={"protocol": "grpcs", "ca": "/etc/our ca.pem"}),
-            "grpcs://:t%2Fk%20n%40@queue.invalid:7411?ca=/etc/our%20ca.pem",
-        ),
-        (queue_connection(password="t", extra={"protocol": "grpcs", "ca": ""}), "grpcs://:t@queue.invalid:7411"),
-        (queue_connection(host="127.0.0.1", extra={"protocol": "grpc"}), "grpc://127.0.0.1:7411"),
-        (queue_connection(host="::1", extra={"protocol": "grpc"}), "grpc://[::1]:7411"),
-        (
-            "parallel-apply-queue://:t@queue.invalid:7411/?protocol=grpcs&ca=%2Fca.pem",
-            "grpcs://:t@queue.invalid:7411?ca=/ca.pem",
-        ),
-    ],
-)
-def test_a_queue_connection_becomes_the_address_of_a_service(monkeypatch, given, url: str) -> None:
-    define(monkeypatch, "our_queue", given)
-    found = connections.queue("our_queue", parameter="queue")
-    assert found.dsn == url
-    assert "t%2F" not in repr(found)
-    assert "t%2F" not in found.place
-    address = queue_address(url)
-    assert address.token == (given["password"] if isinstance(given, dict) and "password" in given else address.token)
-    assert found.place == f"{url.partition(':')[0]}://{address.target}"
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "postgres://me:hush@db.invalid:5433/queues",
-        "parallel-apply://me:hush@db.invalid:5433/queues",
-        queue_connection(
-            host="db.invalid", port=5433, login="me", password="hush", schema="queues", extra={"protocol": "postgresql"}
-        ),
-    ],
-)
-def test_a_queue_may_be_in_any_database(monkeypatch: pytest.MonkeyPatch, given) -> None:
-    define(monkeypatch, "our_queue", given)
-    found = connections.queue("our_queue", parameter="queue")
-    assert conninfo_to_dict(found.dsn)["password"] == "hush"
-    assert found.place == "postgresql://db.invalid:5433/queues"
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ("mysql://root@db.invalid/shop", "'mysql'"),
-        ("http://queue.invalid", "'http'"),
-        (queue_connection(), "protocol"),
-        (queue_connection(extra={"protocol": "https"}), "https"),
-        (queue_connection(extra={"protocol": ["grpc"]}), "protocol"),
-        (queue_connection(extra={"protocol": "grpc"}, password="hush"), "open to the network"),
-        (queue_connection(extra={"protocol": "grpc", "ca": "/ca.pem"}, host="localhost"), "TLS"),
-        (queue_connection(extra={"protocol": "grpcs", "cafile": "/ca.pem"}), "cafile"),
-        (queue_connection(extra={"protocol": "grpcs"}, login="me"), "login"),
-        (queue_connection(extra={"protocol": "grpcs"}, schema="queues"), "database"),
-        (queue_connection(extra={"protocol": "grpcs"}, port=None), "port"),
-        (queue_connection(extra={"protocol": "grpcs"}, host=""), "host"),
-        (queue_connection(extra={"protocol": "grpcs"}, host="grpcs://queue.invalid"), "host"),
-        (queue_connection(extra={"protocol": "postgresql", "ca": "/ca.pem"}, schema="queues"), "ca"),
-        (queue_connection(extra={"protocol": "postgresql"}), "names no database"),
-    ],
-)
-def test_a_queue_connection_that_does_not_fit_is_refused_in_one_line(monkeypatch, given, named: str) -> None:
-    define(monkeypatch, "our_queue", given)
-    with pytest.raises(ConfigurationError, match="queue: connection 'our_queue'") as raised:
-        connections.queue("our_queue", parameter="queue")
-    assert named in str(raised.value)
-    assert raised.value.hint
-    assert "\n" not in str(raised.value)
-    assert "hush" not in str(raised.value)
-
-
-def test_no_queue_connection_means_the_target_s() -> None:
-    assert connections.pipeline_queue("") is None

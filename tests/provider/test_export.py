@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from psycopg.conninfo import conninfo_to_dict
@@ -19,7 +18,7 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.operators.encode import EncodeOperator
-from tests.provider.conftest import REPOSITORY
+from tests.provider.dag_runs import load_dag, without_retries
 from tests.support.kafka import committed
 from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
@@ -37,11 +36,9 @@ def log_url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
-    bag = DagBag(str(REPOSITORY / "dags" / "export_changes.py"))
-    assert not bag.import_errors
-    (task,) = bag.dags["export_changes"].tasks
-    monkeypatch.setattr(task, "retries", 0)
-    return bag.dags["export_changes"]
+    dag = load_dag("export_changes")
+    without_retries(dag, monkeypatch)
+    return dag
 
 
 @gated

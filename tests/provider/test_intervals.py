@@ -10,7 +10,6 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, DeltaDataIntervalTimetable
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.timetables.base import TimeRestriction
@@ -25,7 +24,7 @@ from airflow_parallel_apply.operators.intervals import interval_before
 from airflow_parallel_apply.pipeline.errors import GapAhead, LeaseBusy
 from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.task import interval_of
-from tests.provider.conftest import REPOSITORY
+from tests.provider.dag_runs import error_of, load_dag, without_retries
 from tests.provider.fakes import FakePipeline
 from tests.support.variants import gated
 
@@ -42,33 +41,17 @@ def hour(number: int) -> Interval:
 
 @pytest.fixture
 def dag(airflow_home: Any, connections: Any) -> DAG:
-    bag = DagBag(str(REPOSITORY / "dags" / "parallel_apply_hourly.py"))
-    assert not bag.import_errors
-    made: DAG = bag.dags["parallel_apply_hourly"]
-    return made
+    return load_dag("parallel_apply_hourly")
 
 
 @pytest.fixture
 def run(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Callable[[datetime], Any]:
-    for task in dag.tasks:
-        if task.is_mapped:
-            monkeypatch.setitem(task.partial_kwargs, "retries", 0)
-        else:
-            monkeypatch.setattr(task, "retries", 0)
+    without_retries(dag, monkeypatch)
     return lambda logical_date: dag.test(logical_date=logical_date)
 
 
 def states(dag_run: Any) -> dict[str, str]:
     return {ti.task_id.removeprefix("hourly."): str(ti.state) for ti in dag_run.get_task_instances()}
-
-
-def error_of(done: Any, task_id: str) -> str:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        row = session.query(XComModel).filter_by(run_id=done.run_id, task_id=task_id, key="error").one()
-        return str(XComModel.deserialize_value(row))
 
 
 @gated

@@ -4,58 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.providers.standard.operators.python import BranchPythonOperator, PythonOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
-from airflow_parallel_apply.pipeline.errors import FatalError, LeaseBusy, TargetError
-from airflow_parallel_apply.task import RunIdentity
+from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from airflow_parallel_apply.task_group import ParallelApply
-from tests.provider.conftest import REPOSITORY
+from tests.provider.dag_runs import Run, error_of, new_dag, run_of_dag, states  # noqa: F401  # fixtures
 from tests.provider.fakes import FakePipeline
 from tests.support.variants import GATED, gated
 
-pytestmark = pytest.mark.usefixtures("airflow_home", "connections")
-
-Run = Callable[..., Any]
 TASKS = ["changes_available", "capture", "route", "open", "apply", "close"]
 
-
-@pytest.fixture
-def dag() -> DAG:
-    """A new one for each test: a run leaves its parameters in the DAG's form."""
-    bag = DagBag(str(REPOSITORY / "dags" / "parallel_apply.py"))
-    assert not bag.import_errors
-    return bag.dags["parallel_apply"]
-
-
-@pytest.fixture
-def run(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run it once, without retries (their delay is real time); returns the DAG run."""
-    for task in dag.tasks:
-        if task.is_mapped:
-            monkeypatch.setitem(task.partial_kwargs, "retries", 0)
-        else:
-            monkeypatch.setattr(task, "retries", 0)
-
-    def once(**conf: Any) -> Any:
-        return dag.test(run_conf=conf)
-
-    return once
-
-
-def states(dag_run: Any) -> dict[str, str]:
-    return {
-        ti.task_id if ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]": str(ti.state)
-        for ti in dag_run.get_task_instances()
-    }
+pytestmark = pytest.mark.usefixtures("airflow_home", "connections")
 
 
 def test_a_run_goes_through_all_steps_and_is_green(run: Run, pipeline: FakePipeline) -> None:
@@ -178,7 +144,7 @@ def test_an_error_before_the_lanes_makes_close_red_and_is_named(run: Run, pipeli
     assert states(done)[step] == "failed"
     assert "close" not in pipeline.calls
     text = "table public.accounts is missing [pipeline parallel_apply] Hint: Create it."
-    assert close_error(done) == f"{step} failed: {text}"
+    assert error_of(done) == f"{step} failed: {text}"
 
 
 def test_a_close_whose_open_was_cleared_with_it_says_what_to_clear(dag: DAG) -> None:
@@ -250,16 +216,6 @@ def test_a_close_behind_a_skip_that_was_meant_is_skipped_with_its_reason(dag: DA
         close._judge_upstream({"ti": Cleared([f"orders.{name}" for name in TASKS])})
 
 
-def close_error(done: Any) -> str:
-    """As `close` left it for whoever reads XComs; the log has the same line."""
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        row = session.query(XComModel).filter_by(run_id=done.run_id, task_id="close", key="error").one()
-        return str(XComModel.deserialize_value(row))
-
-
 @gated
 def test_the_queue_that_was_named_is_every_step_s_and_its_token_nobody_s(run: Run, pipeline: FakePipeline, monkeypatch):
     token = "a-token-of-ours"
@@ -291,67 +247,8 @@ def test_a_connection_of_the_wrong_type_is_refused_by_the_first_task(run: Run, p
     done = run(spark_conn_id="spark_cluster")
     assert done.state == "failed"
     assert pipeline.calls == []
-    assert "spark_cluster" in close_error(done)
-    assert "spark_connect" in close_error(done)
-
-
-@gated
-def test_open_waits_deferred_while_another_run_owns_the_pipeline(run: Run, pipeline: FakePipeline) -> None:
-    pipeline.fail["open"] = [LeaseBusy("owned by another run")]
-    done = run()
-    assert done.state == "success"
-    assert pipeline.calls[3:6] == ["open", "lease_view", "open"]
-
-
-@gated
-def test_a_triggerer_that_cannot_look_leaves_the_last_word_to_the_task(run: Run, pipeline: FakePipeline) -> None:
-    pipeline.fail["open"] = [LeaseBusy("owned by another run")]
-    pipeline.fail["lease_view"] = [TargetError("no route from the triggerer")]
-    done = run()
-    assert done.state == "success"
-    pipeline.calls.clear()
-    pipeline.fail["open"] = [LeaseBusy("owned by another run"), LeaseBusy("owned by another run")]
-    pipeline.fail["lease_view"] = [TargetError("no route from the triggerer")]
-    done = run()
-    assert done.state == "failed"
-    assert "no route from the triggerer" in close_error(done)
-
-
-@gated
-def test_a_first_run_waits_deferred_while_another_one_copies(run: Run, pipeline: FakePipeline) -> None:
-    pipeline.fail["capture"] = [LeaseBusy("another run of pipeline p is copying", generation=0)]
-    done = run()
-    assert done.state == "success"
-    assert pipeline.calls[1:4] == ["capture", "lease_view", "capture"]
-
-
-def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
-    from airflow.sdk.execution_time.comms import DeferTask, _RequestFrame
-
-    monkeypatch.setattr(
-        "airflow_parallel_apply.operators.lease.run_identity", lambda context: RunIdentity(run_id="r", owner="o")
-    )
-    with pytest.raises(TaskDeferred) as raised:
-        dag.get_task("open")._wait({}, LeaseBusy("owned by another run"), None)
-    path, arguments = raised.value.trigger.serialize()
-    message = DeferTask(
-        classpath=path,
-        trigger_kwargs=arguments,
-        trigger_timeout=raised.value.timeout,
-        next_method=raised.value.method_name,
-        next_kwargs={},
-    )
-    assert _RequestFrame(id=1, body=message.model_dump()).as_bytes()
-
-
-@gated
-def test_waiting_for_the_lease_is_bounded(run: Run, pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
-    monkeypatch.setattr(dag.get_task("open"), "lease_timeout", timedelta(0))
-    pipeline.fail["open"] = [LeaseBusy("owned by another run")]
-    pipeline.owner = "somebody else"
-    done = run()
-    assert done.state == "failed"
-    assert "somebody else" in close_error(done)
+    assert "spark_cluster" in error_of(done)
+    assert "spark_connect" in error_of(done)
 
 
 @gated
@@ -397,7 +294,7 @@ def test_anything_else_is_no_stop(value: object) -> None:
 def test_a_wrong_parameter_is_refused_with_its_name(run: Run, pipeline: FakePipeline) -> None:
     done = run(tables=["nodot"])
     assert done.state == "failed"
-    assert close_error(done).startswith("changes_available failed: parameter tables: 'nodot' is not usable")
+    assert error_of(done).startswith("changes_available failed: parameter tables: 'nodot' is not usable")
 
 
 def test_a_worker_without_java_is_refused_before_anything_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,58 +15,16 @@ from typer.testing import CliRunner
 
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
-from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.capture.adoption import adopt_source, release_source
-from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, SourceError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.writing import open_writer
-from airflow_parallel_apply.pipeline.model.finding import Side
+from tests.integration.source.replaced import SETTINGS, at, goes_on, rig_that_ran, server_of_source, servers_of_test  # noqa: F401  # fixtures
 from tests.support.clusters import CopiedServer
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
-
-SETTINGS = {"shared_buffers": "16MB", "max_wal_size": "64MB", "autovacuum": "off", "wal_level": "logical"}
-TABLES = (
-    "CREATE TABLE t (id int PRIMARY KEY, v text)",
-    "CREATE TABLE parted (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
-    "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (1000)",
-)
-
-
-@pytest.fixture
-def servers() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def source(servers: ExitStack, tmp_path: Path) -> PostgresServer:
-    return servers.enter_context(CopiedServer(tmp_path / "source", settings=SETTINGS))
-
-
-@pytest.fixture
-def rig(source: PostgresServer, target_dsn: str, tmp_path: Path) -> Rig:
-    """A pipeline that ran, with a transaction that the slot keeps in front of it."""
-    config = PipelineConfig(
-        pipeline="p",
-        log_url=str(tmp_path / "log"),
-        start=Start.EMPTY,
-        channels=2,
-        lanes=1,
-        tables=TablePatterns(include=("public.*",)),
-    )
-    rig = Rig(config=config, source_dsn=source.dsn(), target_dsn=target_dsn)
-    rig.both(*TABLES)
-    rig.prepare()
-    rig.write("INSERT INTO t VALUES (1, 'a')", "INSERT INTO parted VALUES (1, 'a')")
-    rig.run()
-    return rig
-
-
-def at(rig: Rig, server: PostgresServer) -> Rig:
-    return Rig(config=rig.config, source_dsn=server.dsn(), target_dsn=rig.target_dsn)
 
 
 def command(rig: Rig, *options: str) -> str:
@@ -263,83 +218,6 @@ def test_a_slot_that_was_to_move_and_did_not_proves_itself_as_ever(
     assert open_reader(rig.config.log_url).state().released == ()
 
 
-@pytest.mark.long
-def test_a_promoted_standby_with_a_synchronized_slot_goes_on_by_itself(
-    servers: ExitStack, source: PostgresServer, rig: Rig, tmp_path: Path
-) -> None:
-    standby = standby_of(servers, source, rig, tmp_path)
-    rig.write("INSERT INTO t VALUES (50, 'not captured before')")
-    wait_until(lambda: rows_at(standby, "SELECT 1 FROM t WHERE id = 50") == [(1,)])
-    source.kill()
-    execute(standby.dsn(), "SELECT pg_promote()")
-    rig = at(rig, standby)
-    assert not adopt_source(rig.source, rig.config).is_new
-    goes_on(rig)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("writes", [0, 30])
-def test_a_promoted_standby_that_is_behind_the_log_is_refused_and_a_new_start_ends_equal(
-    servers: ExitStack, source: PostgresServer, rig: Rig, tmp_path: Path, writes: int
-) -> None:
-    standby = standby_of(servers, source, rig, tmp_path)
-    standby.stop()
-    rig.write("INSERT INTO t VALUES (50, 'captured, and lost')", "DELETE FROM parted")
-    rig.run()
-    source.kill()
-    standby.start()
-    execute(standby.dsn(), "SELECT pg_promote()")
-    rig = at(rig, standby)
-    rig.write(*(f"INSERT INTO t VALUES ({number}, 'later')" for number in range(200, 200 + writes)))
-    for _ in range(2):
-        with pytest.raises((SourceError, ConfigurationError), match=r"restored|replaced") as refused:
-            rig.run()
-    for step in ("parallel-apply drop", "empty the target's tables", "a new log_url", "start=copy"):
-        assert step in str(refused.value.hint)
-    with pytest.raises(SourceError, match=r"restored|replaced"):
-        adopt_source(rig.source, rig.config)
-    removal = drop_pipeline("p", rig.source, rig.target, log_url=rig.config.log_url)
-    assert not [left for left in removal.left if left.side is not Side.LOG]
-    execute(rig.target_dsn, "TRUNCATE t, parted")
-    goes_on(rig.having(log_url=str(tmp_path / "new log"), start=Start.COPY))
-
-
-def standby_of(servers: ExitStack, source: PostgresServer, rig: Rig, tmp_path: Path) -> PostgresServer:
-    """A physical standby that keeps the pipeline's slot and has all that the source has."""
-    directory = tmp_path / "standby"
-    rig.write("SELECT pg_create_physical_replication_slot('standby', true)")
-    source.run("pg_basebackup", "--pgdata", str(directory), "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
-    owner = source.directory.stat()
-    for path in (directory, *directory.rglob("*")):
-        os.chown(path, owner.st_uid, owner.st_gid)
-    settings = {
-        "primary_conninfo": f"{source.dsn()}",
-        "primary_slot_name": "standby",
-        "hot_standby_feedback": "on",
-        "sync_replication_slots": "on",
-    }
-    standby = servers.enter_context(CopiedServer(directory, settings={**SETTINGS, **settings}))
-    rig.write("INSERT INTO t VALUES (20, 'at both')")
-    rig.run()
-    kept = "SELECT 1 FROM pg_replication_slots WHERE synced AND NOT temporary"
-    wait_until(lambda: rows_at(standby, kept) == [(1,)])
-    written = rig.rows("SELECT pg_current_wal_flush_lsn()::text", side="source")[0][0]
-    wait_until(lambda: rows_at(standby, f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == [(True,)])
-    return standby
-
-
-def rows_at(server: PostgresServer, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(server.dsn()) as connection:
-        return connection.execute(query).fetchall()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def pretend_another_server(rig: Rig) -> None:
     """The log takes a server for its source that this one is not."""
     writer = open_writer(rig.config.log_url)
@@ -348,20 +226,3 @@ def pretend_another_server(rig: Rig) -> None:
     writer.adopt("1")
     writer.register(registration.replace(own, "1"), 0)
     writer.commit(writer.state().captured_offset)
-
-
-def goes_on(rig: Rig) -> None:
-    """Green and equal, again and again, each table by several changes."""
-    for number in range(100, 103):
-        rig.write(
-            f"INSERT INTO t VALUES ({number}, 'd')",
-            f"INSERT INTO parted VALUES ({number}, 'd')",
-            f"UPDATE parted SET v = '{number}' WHERE id = 1",
-        )
-        rig.run()
-        assert same(rig)
-
-
-def same(rig: Rig) -> bool:
-    queries = ("SELECT * FROM t ORDER BY id", "SELECT * FROM parted ORDER BY id")
-    return all(rig.rows(query) == rig.rows(query, side="source") for query in queries)
