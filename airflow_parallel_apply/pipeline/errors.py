@@ -44,6 +44,11 @@ START_ANEW: Final = (
 """The hint that leads on where changes are missing for good."""
 
 
+def with_pipeline(text: str, pipeline: str) -> str:
+    """A hint, or a command of one, whose commands name the pipeline."""
+    return text.replace(OWN_PIPELINE, f"--pipeline {shlex.quote(pipeline)}")
+
+
 class ConflictReason(StrEnum):
     """The reason why a unit's channel cannot resolve a conflict alone."""
 
@@ -88,7 +93,7 @@ class ParallelApplyError(Exception):
         """The advice on what to do. Its commands name the pipeline as soon as that is known."""
         if self._hint is None or not self.pipeline:
             return self._hint
-        return self._hint.replace(OWN_PIPELINE, f"--pipeline {shlex.quote(self.pipeline)}")
+        return with_pipeline(self._hint, self.pipeline)
 
     @hint.setter
     def hint(self, hint: str | None) -> None:

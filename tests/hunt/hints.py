@@ -35,8 +35,8 @@ _SKIPS: Final = re.compile(
     r"transaction sent)"
 )
 _SENT: Final = re.compile(
-    r"what (?:its|the) transaction sent, so (?:do the same with the rest of that|run that at the target) before"
-    r"(?:, but (?:to|on) no table that was copied anew since, whose copy has it)?: (?P<texts>.*?)\.(?: |$)"
+    r"what (?:its|the) transaction sent\. (?:Do the rest of that|Run that) at the target first, except on tables that "
+    r"were copied anew since: (?P<texts>.*?)\.(?: |$)"
 )
 """DDL that a run with ddl=skip passes over besides."""
 _TIMES_REFUSED: Final = 3

@@ -95,6 +95,7 @@ def check_pipeline(
         findings.append(
             Finding(severity=Severity.ERROR, side=Side.SPARK, where="Spark", what=error.message, note=error.hint or "")
         )
+    findings = [finding.named(config.pipeline) for finding in findings]
     found = errors(findings)
     warnings = [finding for finding in findings if finding not in found]
     return Checked(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_parallel_apply.pipeline.errors import OWN_PIPELINE, ConfigurationError
+from airflow_parallel_apply.pipeline.errors import OWN_PIPELINE, ConfigurationError, with_pipeline
 
 _SHOWN_COMMANDS: Final = 3
 _LISTED: Final = 10
@@ -59,6 +59,11 @@ class Finding:
         fix = f"To fix it: {'; '.join(self.fix)}." if self.fix else ""
         words = [f"{self.side}: {sentence(self.what)}", fix, self.note]
         return " ".join(word for word in words if word)
+
+    def named(self, pipeline: str) -> Finding:
+        """The same with commands that name the pipeline."""
+        fix = tuple(with_pipeline(command, pipeline) for command in self.fix)
+        return replace(self, fix=fix, note=with_pipeline(self.note, pipeline))
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""

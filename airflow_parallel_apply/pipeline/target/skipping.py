@@ -25,8 +25,10 @@ def bound(error: PlanError, shown_end: str, others: Sequence[FatalError], sent: 
         return
     _tell(error, others)
     if sent:
-        error.hint += " Such a run skips what the transaction sent, so run that at the target before, but on no table "
-        error.hint += f"that was copied anew since, whose copy has it: {shown(sent)}."
+        error.hint += (
+            " Such a run skips what the transaction sent. Run that at the target first, except on tables that "
+        )
+        error.hint += f"were copied anew since: {shown(sent)}."
     if shown_end:
         error.hint = error.hint.replace(SKIPPING, f"{SKIPPING} and until={shown_end}")
 

@@ -52,10 +52,8 @@ class Statement:
     @property
     def skipping(self) -> str:
         """See `skipping`: such a run passes over all that the transaction sent."""
-        more = (
-            "what its transaction sent, so do the same with the rest of that before, but to no table that was copied "
-        )
-        more += f"anew since, whose copy has it: {shown(self.beside)}"
+        more = "what its transaction sent. Do the rest of that at the target first, except on tables that were copied "
+        more += f"anew since: {shown(self.beside)}"
         alone = "this statement" if self.redefined else "this statement alone"
         skipped = f"{skipping(self.shown_end)}, which skips {more if self.beside else alone}"
         return skipped + taken_as_done(self.redefined)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.errors import TargetError
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
 from tests.support.variants import gated, variants
@@ -47,5 +49,23 @@ def test_another_text_of_a_key_is_no_change_that_a_trigger_made(rig: PlainRig) -
     rig.write("INSERT INTO t VALUES ('1 day')")
     rig.run()
     rig.write("UPDATE t SET every = '24 hours'")
+    rig.run()
+    assert rig.comparison().equal
+
+
+@gated
+def test_a_text_of_the_target_that_tells_equal_keys_apart_is_named(rig: PlainRig) -> None:
+    owner = psycopg.conninfo.make_conninfo(rig.target_dsn, user="postgres")
+    rig.both("CREATE TABLE t (k numeric PRIMARY KEY)")
+    execute(owner, "ALTER TABLE t ALTER k TYPE text")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1.0)")
+    rig.run()
+    rig.write("UPDATE t SET k = 1.00")
+    with pytest.raises(TargetError, match="not in the target") as told:
+        rig.run()
+    statement = re.search(r"run (ALTER TABLE .*?)\. Else", str(told.value))
+    assert statement is not None, str(told.value)
+    execute(owner, statement[1])
     rig.run()
     assert rig.comparison().equal

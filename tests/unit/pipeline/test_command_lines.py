@@ -9,7 +9,7 @@ import pytest
 
 from airflow_parallel_apply.commands import reporting_errors
 from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, TargetError
-from airflow_parallel_apply.pipeline.model.finding import command_line
+from airflow_parallel_apply.pipeline.model.finding import Side, command_line, new_finding
 
 
 def test_a_command_in_a_hint_names_the_pipeline_once_that_is_known() -> None:
@@ -30,3 +30,9 @@ def test_an_error_of_a_command_names_the_pipeline_in_its_hint(capsys: pytest.Cap
     with pytest.raises(SystemExit), reporting_errors("p"):
         raise LogError("the log is gone", hint=START_ANEW)
     assert "`parallel-apply drop --pipeline p --log-url …`" in capsys.readouterr().err
+
+
+def test_a_finding_names_the_pipeline_in_its_commands() -> None:
+    found = new_finding(Side.TARGET, "t", "no", command_line("recopy", ["public.t"]), note=START_ANEW).named("p")
+    assert found.fix == ("parallel-apply recopy --pipeline p --table public.t",)
+    assert "`parallel-apply drop --pipeline p --log-url …`" in found.note

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from airflow_parallel_apply.pipeline.errors import PlanError, TargetError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, PlanError, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.delta.columns import require_feed, require_fit
 from airflow_parallel_apply.pipeline.target.delta.definition import add_columns, make_table, require_addable
@@ -185,7 +185,7 @@ class Applier:
                 "the lake has no such table",
                 op="commit",
                 table=relation.name,
-                hint="Somebody removed it. Restore it; or drop the pipeline, and begin anew.",
+                hint=f"Somebody removed it. Restore it. {START_ANEW}",
             )
         return table
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.errors import StagingLost, TargetError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, StagingLost, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -292,7 +292,7 @@ class DeltaTarget:
 def _stuck(decided: Decided, error: StagingLost | TargetError) -> TargetError:
     """The error of a decided unit that a table refuses."""
     if isinstance(error, StagingLost):
-        hint = "Somebody removed files below _parallel_apply. Drop the pipeline, and begin anew with a copy."
+        hint = f"Somebody removed files below _parallel_apply. {START_ANEW}"
     else:
         hint = f"{error.hint or 'Correct the table.'} The next run goes on with it."
     return TargetError(

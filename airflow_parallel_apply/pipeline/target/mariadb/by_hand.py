@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from airflow_parallel_apply.pipeline.errors import START_ANEW
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import literal, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
@@ -17,7 +18,7 @@ from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, co
 _NULL: Final = "NULL"
 _EXCHANGED = (
     "Without the RENAME COLUMN, where you have done that since a run said so; if somebody did it before, the columns "
-    "have values of each other: drop the pipeline, and begin anew with a copy"
+    f"have values of each other, and only a new start leads on. {START_ANEW}"
 )
 
 

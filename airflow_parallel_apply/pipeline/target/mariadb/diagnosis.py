@@ -9,6 +9,7 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from airflow_parallel_apply.pipeline.errors import (
+    START_ANEW,
     ConfigurationError,
     Conflict,
     ConflictReason,
@@ -68,9 +69,9 @@ _CONFLICTS: Final = {
 _PRIMARY: Final = "Connect to the primary, not to a replica."
 PACKET: Final = "Raise max_allowed_packet at the server (SET GLOBAL max_allowed_packet = …), then run again."
 NO_TABLE: Final = (
-    "If it was renamed there before these rows were applied, give it this name back, and run again. If it was there, "
-    "and is gone, drop the pipeline, and begin anew with a copy. Only one that never was there is to be made: "
-    "`parallel-apply check` prints a CREATE TABLE for it."
+    "If it was renamed there before these rows were applied, give it this name back, and run again. Only one that "
+    "never was there is to be made: `parallel-apply check` prints a CREATE TABLE for it. If it was there, and is gone, "
+    f"only a new start leads on. {START_ANEW}"
 )
 _HINTS: Final = {
     ER.DUP_ENTRY: "Another row has the value already. Did somebody else write it, did the copies differ at the start, "

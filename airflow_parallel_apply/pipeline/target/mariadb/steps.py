@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, assert_never
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.finding import errors, sentence
@@ -34,7 +34,7 @@ from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay
 
 _RENAMED: Final = (
     "Without the RENAME, where you have done that since a run said so; if somebody did it before, the tables have "
-    "rows of each other: drop the pipeline, and begin anew with a copy"
+    f"rows of each other, and only a new start leads on. {START_ANEW}"
 )
 
 

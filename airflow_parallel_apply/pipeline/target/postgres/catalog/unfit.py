@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
@@ -15,6 +16,10 @@ from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+
+_SEVERAL_TEXTS: Final = (KeyKind.DECIMAL, KeyKind.FLOAT, KeyKind.BLANK_PADDED, KeyKind.NOT_CANONICAL)
+"""Keys whose equal values may have several texts."""
+_TEXTS: Final = ("text", "character varying")
 
 
 class MissingTable(TargetError):
@@ -81,11 +86,22 @@ def computing(table: TargetTable, name: str, server_version: int) -> Sequence[st
     return (replacing(table.relation, name, definition, server_version, is_there=name in table.columns),)
 
 
-def rows_differ(relation: Relation) -> str:
+def rows_differ(table: TargetTable) -> str:
     """The hint for rows of the history that the target does not have as it should."""
+    relation = table.relation
+    told_apart = [
+        f"ALTER TABLE {quoted(relation.schema, relation.table)} ALTER COLUMN {quoted(one.name)} TYPE {one.type_name} "
+        f"USING {quoted(one.name)}::{one.type_name}"
+        for one in relation.columns
+        if one.key
+        and one.kind in _SEVERAL_TEXTS
+        and one.type_name not in _TEXTS
+        and table.columns[one.name].plain_type_sql in _TEXTS
+    ]
+    first = f"If its equal is there with another text: run {'; '.join(told_apart)}. Else: " if told_apart else ""
     return (
-        "Somebody else changed the target, or the copies differed at the start: `parallel-apply compare` shows where. "
-        f"Make the rows the source's there, or: {recopying(relation)}"
+        f"{first}Somebody else changed the target, or the copies differed at the start: `parallel-apply compare` shows "
+        f"where. Make the rows the source's there, or: {recopying(relation)}"
     )
 
 

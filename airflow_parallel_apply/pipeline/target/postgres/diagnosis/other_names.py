@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psycopg
 
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import RenamedColumns
@@ -71,7 +71,7 @@ def name_other_name(
     elif last[relation.oid] != name:
         error.hint = (
             f"The source calls it {'.'.join(last[relation.oid])} now, which another table is called at the target: "
-            "restore it there, or drop the pipeline and begin anew with a copy."
+            f"restore it there. {START_ANEW}"
         )
 
 

@@ -90,7 +90,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     return TargetError(
         f"{found.expected - found.found} rows to {verb} are not in the target, first: {shown}",
         table=part.table.relation.name,
-        hint=rows_differ(part.table.relation),
+        hint=rows_differ(part.table),
     )
 
 

@@ -144,6 +144,6 @@ def missing_images(table: TargetTable, count: int, images: Sequence[str]) -> Tar
     return TargetError(
         f"{count} rows to change or delete are not in the target",
         table=table.relation.name,
-        hint=rows_differ(table.relation),
+        hint=rows_differ(table),
         values="; ".join(images),
     )

@@ -28,7 +28,13 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import BranchesLost, ConfigurationError, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import (
+    START_ANEW,
+    BranchesLost,
+    ConfigurationError,
+    TargetError,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
@@ -300,8 +306,7 @@ def _undecided(name: str) -> TargetError:
     return TargetError(
         f"branch {name} was committed by hand, which the pipeline had not decided: its rows are in the target, and no "
         "position knows of them",
-        hint="No run can tell which rows these are. Restore the target from a backup; or run parallel-apply drop, and "
-        "begin anew with start=copy on empty tables.",
+        hint=f"No run can tell which rows these are. Restore the target from a backup. {START_ANEW}",
     )
 
 
@@ -310,5 +315,5 @@ def _lost(series: Series, name: str) -> TargetError:
         f"branch {name} of transactions {series.after_seqno + 1} to {series.last_seqno} was rolled back by hand, or "
         "is not in the copy that this database was restored from, while others of the same transactions are committed",
         hint="Rows of these transactions are missing, and no run can tell which. Restore the target from another "
-        "backup; or run parallel-apply drop, and begin anew with start=copy on empty tables.",
+        f"backup. {START_ANEW}",
     )

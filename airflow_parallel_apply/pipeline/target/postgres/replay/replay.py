@@ -183,7 +183,7 @@ class Replayer:
     def _missing(self, one: Sent) -> TargetError:
         names = [column.name for column in one.relation.columns if column.key]
         table = self._table(one.relation.relation_id)
-        hint = rows_differ(one.relation)
+        hint = rows_differ(table)
         if one.cursor.rowcount == 0 and table.fixed and self._is_there(table, one.key):
             column = table.fixed[0]
             hint = (
