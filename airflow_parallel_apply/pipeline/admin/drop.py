@@ -11,6 +11,8 @@ import shlex
 from contextlib import closing, suppress
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
+from airflow_parallel_apply.pipeline.copy.open import is_copying
+from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory
@@ -60,6 +62,11 @@ def drop_pipeline(
         return removal + _drop_source(stream, source, force=force)
     if not is_away:
         removal += _drop_held(log_url, pipeline)
+    logged = read_any_identity(LogDirectory.from_url(log_url)).stream
+    if logged != stream:
+        root = LogDirectory.from_url(log_url).root
+        what = f"the log at {root}, which is that of stream {logged}, not of {stream}: --slot says which it is"
+        return removal + _drop_source(stream, source, force=force) + _left(what)
     others = _other_readers(pipeline, log_url, is_away=is_away)
     if others:
         readers = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
@@ -82,6 +89,12 @@ def _drop_target(
     try:
         with closing(open_pipeline(target, pipeline)) as writing:
             state = writing.ledger.state()
+            if not force and is_copying(target, pipeline):
+                raise LeaseBusy(
+                    "its first run copies the source's rows",
+                    hint="Stop that run first, by marking it as failed; or use --force.",
+                    generation=NO_GENERATION,
+                )
             removal = writing.drop(force=force)
             if writing.ledger.is_installed() and (state is None or is_in_target(state)):
                 # Without tables there are no tasks.
@@ -144,9 +157,6 @@ def _drop_held(log_url: str, pipeline: str) -> Removal:
 def _drop_log(stream: str, log_url: str, *, with_log: bool) -> Removal:
     root = LogDirectory.from_url(log_url).root
     command = f"rm -r {shlex.quote(str(root))}"
-    logged = read_any_identity(LogDirectory.from_url(log_url)).stream
-    if logged != stream:
-        return _left(f"the log at {root}, which is that of stream {logged}, not of {stream}: --slot says which it is")
     if not with_log:
         return _left(f"the log at {root}", command)
     try:

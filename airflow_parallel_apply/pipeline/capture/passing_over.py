@@ -76,6 +76,7 @@ def pass_over(
     register: Callable[[str | None, Sequence[Relation]], str],
     require: Callable[[Sequence[Relation]], None],
     mark: Callable[[], Offset],
+    require_alone: Callable[[], object],
     after_seqno: int,
 ) -> None:
     """Publish one manifest with the tables as they were then, and none of their changes below. Captures go on
@@ -83,7 +84,8 @@ def pass_over(
 
     `lost`, `parts`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the
     log's and of its last definitions; `require` raises for definitions that the log has and that are in the way. `mark`
-    has the source name the copy at a place behind it, see `PassedOver`. Errors: `SourceChanged` where a table was
+    has the source name the copy at a place behind it, see `PassedOver`. `require_alone` is asked last: it raises where
+    another pipeline has come to read the log since. Errors: `SourceChanged` where a table was
     redefined since; `LogError`.
     """
     tries = 0
@@ -108,6 +110,7 @@ def pass_over(
             *(_passed_over(one.oid, copy, marked_offset) for one, copy in copied),
         ]
         writer.pass_over(passed_over, after_seqno=after_seqno)
+        require_alone()
         try:
             writer.commit(captured_offset)
             return

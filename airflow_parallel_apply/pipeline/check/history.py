@@ -18,8 +18,8 @@ from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.pipeline.target.lost_positions import of_another_log, positions_lost
 
 _ANEW: Final = (
-    "If the source was restored with it, restore the target to that moment, too; if not, restore the log's newest "
-    f"copy. {START_ANEW}"
+    "If the source was restored with it, restore the target to that moment, too, and a ledger that is elsewhere; if "
+    f"not, restore the log's newest copy. {START_ANEW}"
 )
 
 

@@ -105,7 +105,15 @@ def request_stop(config_pipeline: str, target: Endpoint, *, queue: QueueEndpoint
             raise FatalError("no run is under way: there is nothing to stop", op="stop", pipeline=config_pipeline)
         tasks.require(owned)
         names = tasks.names(owned.generation)
-        state = Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
+        try:
+            state = Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
+        except OwnershipLost as error:
+            raise FatalError(
+                f"run {owned.owner} has put nothing into its queue: it opens just now, or finds nothing to do",
+                op="stop",
+                pipeline=config_pipeline,
+                hint="Run this again once its lanes begin.",
+            ) from error
     if state.phase is Phase.FAILED:
         why = "" if state.failure is None else f": {state.failure.message}"
         raise TargetError(

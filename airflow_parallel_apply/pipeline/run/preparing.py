@@ -181,10 +181,14 @@ def _try_to_prepare(
                 raise
             # A copy may take hours: whoever waits for it leaves the worker to others.
             raise LeaseBusy(error.message, hint=error.hint, generation=NO_GENERATION) from error
-        if first and config.start is Start.EQUAL and open_reader(config.log_url).state().last_seqno != NO_SEQNO:
-            # Another first run, which this one waited for, filled the log meanwhile.
-            found = beginning_findings(config, writing.target, reading.has_changes, copies_into_log=False)
-            refuse(found, place="the log", op="prepare", pipeline=config.pipeline)
+        if first and copy is None and (config.start is not Start.EQUAL or _has_transactions(config)):
+            # Another first run, which this one waited for, may have begun the log, and filled it.
+            refuse(
+                beginning_findings(config, writing.target, reading.has_changes, copies_into_log=into_log is not None),
+                place="the log",
+                op="prepare",
+                pipeline=config.pipeline,
+            )
         if copy is not None:
             copy.require_finished(prepared.log_id)
             created += tuple(copy.created)
@@ -281,6 +285,10 @@ def _is_frozen(config: PipelineConfig, session: PipelineSession, run_id: str) ->
     # Those of an earlier release tell less.
     session.migrate()
     return session.ledger.run_bounds(run_id) is not None
+
+
+def _has_transactions(config: PipelineConfig) -> bool:
+    return open_reader(config.log_url).state().last_seqno != NO_SEQNO
 
 
 def _into_log(config: PipelineConfig, source: Endpoint, target: Endpoint, copying: Copying | None) -> IntoLog | None:

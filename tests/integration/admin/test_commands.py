@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -16,6 +18,8 @@ from typer.testing import CliRunner
 from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
+from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest
 from airflow_parallel_apply.router.commands import app as router
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
@@ -130,6 +134,17 @@ def test_compare_ends_with_1_and_the_first_differing_keys(rig: Rig) -> None:
     assert "17" in different.output
     told = json.loads(call(rig, "compare", "--json").stdout)
     assert (told["equal"], told["tables"][0]["table"]) == (False, "public.t")
+
+
+def test_a_stop_asked_while_a_run_opens_is_told_to_wait(rig: Rig) -> None:
+    rig.prepare()
+    with closing(open_pipeline(rig.target, rig.config.pipeline)) as session:
+        state = session.state()
+        assert state is not None
+        session.acquire(LeaseRequest(log_id=state.log_id, owner="r", lease=timedelta(minutes=1)))
+    told = " ".join(call(rig, "stop", "--pipeline", rig.config.pipeline).output.split())
+    assert "run r has put nothing into its queue" in told
+    assert "Clear" not in told
 
 
 @gated

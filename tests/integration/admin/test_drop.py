@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -106,9 +107,14 @@ def test_another_pipeline_of_the_same_databases_stays_whole(rig: Rig, tmp_path: 
 
 
 @gated
-@pytest.mark.parametrize("use", ["a source that sends DDL", "a queue"])
+@pytest.mark.parametrize("use", ["a source that sends DDL", "a queue", "a first run that has just copied"])
 def test_the_schema_stays_while_others_use_it(rig: Rig, use: str) -> None:
-    if use == "a queue":
+    if use == "a first run that has just copied":
+        execute(
+            rig.target_dsn,
+            "INSERT INTO parallel_apply.copy (pipeline, copy_id, loaded, finished) VALUES ('other', 'c', now(), now())",
+        )
+    elif use == "a queue":
         execute(
             rig.target_dsn,
             "INSERT INTO parallel_apply.task (id, queue, version, at, claims, attempt, err, value, created, modified) "
@@ -120,7 +126,7 @@ def test_the_schema_stays_while_others_use_it(rig: Rig, use: str) -> None:
     assert rig.rows("SELECT pipeline FROM parallel_apply.pipeline") == []
     if use == "a queue":
         assert rig.rows("SELECT queue FROM parallel_apply.task") == [("doomed_not/0",)]
-    else:
+    elif use == "a source that sends DDL":
         execute(rig.target_dsn, ddl("SELECT 1"))
 
 
@@ -141,6 +147,16 @@ def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
         with pytest.raises(OwnershipLost, match="the pipeline was removed, or this is not its target"):
             late()
     assert rig.rows("SELECT * FROM t ORDER BY id") == before
+
+
+def test_a_pipeline_whose_first_run_copies_is_not_dropped_unless_by_force(rig: Rig) -> None:
+    with psycopg.connect(rig.target_dsn, autocommit=True) as copying:
+        copying.execute("SELECT pg_advisory_lock(hashtextextended('parallel_apply copy doomed', 0))")
+        with pytest.raises(LeaseBusy, match="copies the source's rows"):
+            dropped(rig)
+        assert slots(rig) == [("parallel_apply_doomed",)]
+        assert dropped(rig, force=True).done
+    assert nothing_is_left(rig)
 
 
 @gated
@@ -220,7 +236,11 @@ def test_a_side_that_is_away_is_told_with_commands_that_do_the_rest(rig: Rig, si
     assert {leftover.side for leftover in removal.left} == {side, Side.LOG}
     assert log_exists(rig.config.log_url)
     dsn = rig.source_dsn if side is Side.SOURCE else rig.target_dsn
+    if side is Side.TARGET:
+        execute(dsn, "INSERT INTO parallel_apply.copy (pipeline, copy_id) VALUES ('doomed', 'c')")
     execute(dsn, *(leftover.command for leftover in removal.left if leftover.side is side))
+    if side is Side.TARGET:
+        assert rig.rows("SELECT pipeline FROM parallel_apply.copy") == []
     assert not slots(rig)
     assert not publications(rig)
     again = dropped(rig, with_log=True)

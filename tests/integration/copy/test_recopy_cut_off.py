@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.copy.postgres import recopy
 from airflow_parallel_apply.pipeline.errors import (
@@ -18,6 +19,7 @@ from airflow_parallel_apply.pipeline.errors import (
     PlanError,
     TargetError,
 )
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry, register_reader
 from tests.integration.copy.recopying import again, change, require_green_and_equal, rig_of_two_tables  # noqa: F401  # a fixture
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated, variants
@@ -130,17 +132,40 @@ def test_no_run_and_no_other_copy_goes_on_meanwhile(rig: Rig, monkeypatch: pytes
     met: list[Exception] = []
 
     def meet(*arguments: Any, **named: Any) -> Sequence[int]:
-        for attempt in (lambda: rig.open("another"), lambda: again(rig, "u")):
+        for attempt in (lambda: rig.open("another"), lambda: again(rig, "u"), lambda: drop(rig)):
             with pytest.raises(LeaseBusy) as busy:
                 attempt()
             met.append(busy.value)
         change(rig, "captured meanwhile")
-        rig.capture("captures meanwhile")
+        # Somebody has edited its DAG.
+        rig.having(channels=3).capture("captures meanwhile")
         return load(*arguments, **named)
 
     monkeypatch.setattr(recopy.Recopy, "_load", meet)
     again(rig, "t")
-    assert len(met) == 2
+    assert len(met) == 3
+    require_green_and_equal(rig)
+
+
+def drop(rig: Rig) -> None:
+    drop_pipeline(rig.config.pipeline, rig.source, rig.target, log_url=rig.config.log_url)
+
+
+def test_no_copy_is_made_for_a_log_that_another_target_has_come_to_read_meanwhile(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_green_and_equal(rig)
+    change(rig, "captured")
+    load = recopy.Recopy._load
+
+    def meet(*arguments: Any, **named: Any) -> Sequence[int]:
+        another = LogReaderEntry(pipeline="another", server="1", database="other", place="other")
+        register_reader(rig.config.log_url, another)
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(recopy.Recopy, "_load", meet)
+    with pytest.raises(ConfigurationError, match=r"others read the log.*: pipeline another at"):
+        again(rig, "t")
     require_green_and_equal(rig)
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,6 +20,8 @@ from airflow_parallel_apply.demo.postgres import PostgresServer
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
 from airflow_parallel_apply.pipeline.admin.status import read_status
+from airflow_parallel_apply.pipeline.capture.capture import Capture
+from airflow_parallel_apply.pipeline.capture.values import Prepared
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, SourceError
@@ -151,6 +154,25 @@ def test_a_target_does_not_join_a_log_whose_tables_had_rows(first: Rig, second: 
     first.both("INSERT INTO t VALUES (0, 'there before')")
     first.having(start=Start.EQUAL).run()
     refused(second(), "may have had rows")
+
+
+def test_a_target_that_waits_for_another_first_run_does_not_join_its_log(
+    first: Rig, second: Second, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both begin at once: when it looks for the log there is none yet."""
+    first.both("INSERT INTO t VALUES (0, 'there before')")
+    waiting, prepare = second(), Capture.prepare
+
+    def behind_the_other(capture: Capture, *arguments: Any, **named: Any) -> Prepared:
+        monkeypatch.setattr(Capture, "prepare", prepare)
+        first.having(start=Start.EQUAL).prepare()
+        return prepare(capture, *arguments, **named)
+
+    monkeypatch.setattr(Capture, "prepare", behind_the_other)
+    with pytest.raises(ConfigurationError, match="may have had rows"):
+        waiting.prepare()
+    with closing(open_pipeline(waiting.target, "second")) as session:
+        assert session.state() is None
 
 
 @gated

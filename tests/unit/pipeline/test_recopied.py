@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from airflow_parallel_apply.pipeline.check import recopied
+from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry
 
 
 @pytest.mark.parametrize(
     ("readers", "told"),
     [
         ([("q", "server", "target")], "Run `parallel-apply recopy --pipeline q --table public.t`"),
-        ([("q", "server", "target"), ("p", "server", "other")], r"others read the log \(p\): .* a slot of its own"),
+        (
+            [("q", "server", "target"), ("p", "server", "other")],
+            r"others read the log: pipeline p at .* slot of its own",
+        ),
+        ([("q", "server", "target"), ("q", "former", "target")], r"rm .*/q-\w+\.json\. Run `parallel-apply recopy"),
     ],
 )
 def test_a_copy_is_not_asked_for_where_none_can_be_made(
@@ -25,7 +30,10 @@ def test_a_copy_is_not_asked_for_where_none_can_be_made(
     identity = SimpleNamespace(server="server", database="target")
     target: Any = SimpleNamespace(recopied=lambda: (), identity=lambda: identity)
     lost = [SimpleNamespace(schema="public", table="t", recopy_id="1")]
-    entries = [SimpleNamespace(pipeline=key[0], key=key) for key in readers]
+    entries = [
+        LogReaderEntry(pipeline=pipeline, server=server, database=database, place="there")
+        for pipeline, server, database in readers
+    ]
     monkeypatch.setattr(recopied, "lost_copies", lambda config, target: lost)
     monkeypatch.setattr(recopied, "read_readers", lambda url: entries)
     (finding,) = recopied.recopy_findings(config, target)

@@ -44,7 +44,7 @@ from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
 from airflow_parallel_apply.pipeline.copy.postgres.record import empty_tables
 from airflow_parallel_apply.pipeline.copy.postgres.renames_ahead import renames_ahead
 from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, PipelineState
@@ -177,8 +177,7 @@ class Recopy:
         )
         self._generation = taken.generation
         positions = self._holding.target.positions()
-        is_clean = bool(positions) and all_equal(positions)
-        stop_seqno = low_watermark(positions) if is_clean else None
+        stop_seqno = low_watermark(positions) if positions and all_equal(positions) else None
         self._holding.ledger.release(taken.generation, clean_stop_seqno=stop_seqno)
 
     def run(self) -> tuple[Recopied, ...]:
@@ -233,6 +232,7 @@ class Recopy:
                 register=then.register,
                 require=partial(self._require_namesakes, then),
                 mark=partial(then.mark, recopy_id),
+                require_alone=self._registered,
                 after_seqno=applied_seqno,
             )
             ledger = PostgresLedger(self._writing) if self._holding.is_one_database else self._holding.ledger
@@ -248,7 +248,7 @@ class Recopy:
         """Errors: `ConfigurationError` where this is not the one target of the log's pipeline."""
         state = self._holding.ledger.state()
         if state is None:
-            raise self._wrong("the target knows no such pipeline", "Its first run copies its tables.")
+            raise self._wrong("the target knows no such pipeline", f"Its first run copies its tables. {START_ANEW}")
         log = open_reader(self._config.log_url).identity
         if log.log_id != state.log_id:
             raise self._wrong(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from airflow_parallel_apply.pipeline.errors import LeaseBusy
 from airflow_parallel_apply.pipeline.ledger.postgres.lease import lock_pipeline
+from airflow_parallel_apply.pipeline.ledger.postgres.recopied import require_no_recopy
 from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_unused_schema, forget_pipeline
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
@@ -28,6 +29,8 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
                 f"run {row['owner']} owns the pipeline until {row['lease_until']:%H:%M:%S} UTC",
                 hint="Stop it first (parallel-apply stop), or use --force.",
             )
+        if row is not None and not force:
+            require_no_recopy(connection, session, row["generation"])
         if is_one_database:
             return drop_target()
         connection.execute(session.sql("session", "patient"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import psycopg
 from psycopg import sql
 
@@ -15,12 +17,15 @@ from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
+_BY_HAND: Final = ("pipeline", "applied_table", "copy")
+"""The tables whose rows nothing else deletes."""
+
 
 def drop_commands(schema: str, pipeline: str) -> tuple[str, ...]:
     """The commands that a person runs at a target that we cannot reach."""
     name, prefix = sql.Literal(pipeline).as_string(), sql.Literal(f"{pipeline}/").as_string()
     return (
-        *(f"DELETE FROM {quoted(schema, table)} WHERE pipeline = {name}" for table in ("pipeline", "applied_table")),
+        *(f"DELETE FROM {quoted(schema, table)} WHERE pipeline = {name}" for table in _BY_HAND),
         f"DELETE FROM {quoted(schema, 'task')} WHERE starts_with(queue, {prefix})",
         drop_origins_command(pipeline),
     )

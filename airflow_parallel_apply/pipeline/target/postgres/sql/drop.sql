@@ -23,7 +23,8 @@ SELECT to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text)) IS NOT 
 DELETE FROM {schema}.copy WHERE pipeline = %(pipeline)s;
 
 -- name: other_copies
-SELECT EXISTS (SELECT FROM {schema}.copy WHERE finished IS NULL);
+-- One that is finished is its pipeline's once that is registered, and may wait for it.
+SELECT EXISTS (SELECT FROM {schema}.copy WHERE registered IS NULL);
 
 -- name: other_tasks
 -- In queues of pipelines whose target is elsewhere, or of anybody else.
