@@ -1,7 +1,7 @@
-"""A source: tells what it committed, in commit order, and lets go of what it is told to.
+"""A source: gives what it committed, in commit order, and lets go of what it may.
 
-It keeps a place in its stream for the pipeline, and reads from there. It writes no log: what becomes durable, and when
-the source may let go, is the affair of `pipeline/capture` (law 7). What it has to ask of the log it is given.
+It keeps a place in its stream for the pipeline, and reads from there. It writes no log: `pipeline/capture` decides what
+becomes durable, and when the source may let go (law 7). What a source needs to know of the log is passed to it.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Preparing(Protocol):
 
         Lists, describes and registers the tables under one hold, which lasts as long as the block. Inside it the rows
         are copied, and then the log begins at the snapshot's offset. On leaving it the source records that the stream
-        has begun. When the block raises, the stream goes: it must hold nothing back for nobody.
+        has begun. If the block raises, the stream is removed, so that it holds back nothing in vain.
 
         Errors: `ConfigurationError`, `SourceChanged`, `Unavailable`.
         """
@@ -276,8 +276,8 @@ class Source(Protocol):
 
 
 class SourceConnector(Protocol):
-    """Opens the sources of one scheme, and does what no run needs. Made without arguments; each call has a session of
-    its own. Errors: `Unavailable`, `ConfigurationError`.
+    """Opens the sources of one scheme, and does what commands need beside runs. Made without arguments; each call has a
+    session of its own. Errors: `Unavailable`, `ConfigurationError`.
     """
 
     def open(self, endpoint: Endpoint, config: PipelineConfig) -> Source:

@@ -1,8 +1,8 @@
 """A target: positions beside the rows, and the transactions that move them together.
 
-Law 3: every commit that applies something ends by moving a position *from the expected seqno under its own
-generation and claim token*. If no row matched, it rolls back and reads again: at the end already means done, anything
-else means `OwnershipLost`. Who owns the pipeline, and what is planned, the ledger says.
+Law 3: every commit that applies something ends by moving a position *from the expected seqno under its own generation
+and claim token*. If no row matched, it rolls back and reads again: at the end already means done, anything else means
+`OwnershipLost`. The ledger says who owns the pipeline and what is planned.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds what became of a table's columns between two versions of its definition.
 
 A column is known by its number at the source, which no renaming changes and no new column takes over. Logs of older
-versions lack numbers; these grow in the order of the columns, so one is often fixed by its neighbours. Where it is not,
-a new name in place of an old one may be a renaming or another column: that is not guessed. Nor is a column of which the
-source's catalog did not tell any more which one it is.
+versions lack numbers; these grow in the order of the columns, so one is often fixed by its neighbours. Otherwise a new
+name in place of an old one may be a renaming or another column; this is not guessed. The same holds for a column that
+the source's catalog could no longer identify.
 """
 
 from __future__ import annotations

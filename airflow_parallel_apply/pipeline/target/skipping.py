@@ -1,7 +1,7 @@
-"""The last resort of hints, a run with ddl=skip, which takes definitions as followed where nothing shows it.
+"""The last resort of hints: a run with ddl=skip, which assumes that definitions were followed where nothing shows it.
 
-It would take those of later transactions as followed, too, which nobody has looked at: so it ends behind the
-transaction that the hint is about, and what else that one changed is told along with it.
+It would assume the same of later transactions, which nobody has looked at. So the run ends after the transaction that
+the hint is about, and the hint also names what else that transaction changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Installing, at a source, what lets DDL messages prove who sent them: `ddl_capture.sql`.
+"""Installs, at a source, what lets DDL messages prove who sent them: `ddl_capture.sql`.
 
 `pg_logical_emit_message` is open to every login, and what it writes reaches every slot of the database. A pipeline with
 ddl=apply runs the text of a message as the target's role; so a message counts only if `parallel_apply.send_ddl` wrote
-it, which its owner grants to whom he likes.
+it, and the function's owner grants that to whoever may send.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Removing a pipeline's slot and publication, and nothing that only bears their name.
+"""Removes a pipeline's slot and publication, and nothing that merely has their names.
 
-The slot goes first: it is what fills the source's disk. Each step may find its thing gone already.
+The slot goes first, because it is what fills the source's disk. Each step may find that its object is gone already.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Names by which sessions and staging tables tell whose they are.
+"""Names that show to whom sessions and staging tables belong.
 
-PostgreSQL cuts names at 63 bytes, so pipeline and token go in as digests of fixed length. A session's name has four
-parts between colons, a staging table's six between underscores: the third is the scope, the fourth the claim. A scope
-is one channel, `all` channels, or a group's part of either, as `g7x3` and `g7xall` of group 7; `b7x3` and `b7xall`
-where it may become a branch of the group's commit.
+PostgreSQL cuts names at 63 bytes, so they contain pipeline and token as digests of fixed length. A session's name has
+four parts between colons, a staging table's six between underscores: the third is the scope, the fourth the claim. A
+scope is one channel, `all` channels, or a group's part of either, as `g7x3` and `g7xall` of group 7; `b7x3` and
+`b7xall` where it may become a branch of the group's commit.
 """
 
 from __future__ import annotations

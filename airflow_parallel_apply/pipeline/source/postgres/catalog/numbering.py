@@ -1,13 +1,13 @@
-"""Finds the column of its table that each column of a relation message is.
+"""Finds which column of its table each column of a relation message is.
 
-The message has names and types of its own moment, the catalog that is asked those of now, when a name may be another
-column's. A column is its number, which no other one ever gets. What is proven: a message names its columns in the order
-of their numbers; numbers are given in the order in which columns are made; a column that was there before the message
-and is there now was there in between; and one that was gone before it does not come back. What that leaves open is told
-by types where only one way fits what is known of them, and else it is not told.
+The message has the names and types of its own moment. The catalog has those of now, when a name may belong to another
+column. A column is identified by its number, which no other column ever gets. What is proven: a message names its
+columns in the order of their numbers; numbers are given in the order in which columns are made; a column that was there
+before the message and is there now was there in between; and one that was gone before it does not come back. What that
+leaves open is decided by types, if only one solution fits what is known of them; otherwise it stays open.
 
-Names prove nothing: one passes on when its column is renamed or dropped. Nor do transaction ids: they are given in
-another order than transactions commit.
+Names prove nothing: a name passes on when its column is renamed or dropped. Nor do transaction ids: they are assigned
+in another order than transactions commit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Asks for the rows of tables that are known by their oids, under whatever names they have by now.
+"""Queries rows of tables that are known by their oids, whatever their names are by now.
 
 The server looks up a table that a query names in the catalog of that moment, whatever the transaction's snapshot is. A
 lock keeps the table's own name; it does not keep that of its schema. So the name is looked up as late as possible. The
-lock that the transaction has afterwards proves which table was read.
+lock that the transaction holds afterwards proves which table was read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sightings that the source itself sent: `parallel_apply.capture_ddl` writes one at each change of a definition.
 
-They lie in the stream where the change does, so nothing can have happened in between: a default that was dropped again,
-a column that was made anew, a rewrite that took with it what older rows hold. Without them the catalog is asked later,
-and what it cannot prove any more stops the run.
+They lie in the stream where the change does, so nothing can have happened in between: no default was dropped again, no
+column was created anew, no rewrite removed the traces of what older rows hold. Without them the catalog is asked later,
+and what it can no longer prove stops the run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Composite types whose attributes came or went: every value of the type prints another text then, and no row is sent.
-One that came and went again is in the texts of the rows that were written in between.
+"""Composite types to which attributes were added, or which lost some: every value of the type then prints another text,
+and no row is sent. Rows that were written while a short-lived attribute existed have it in their texts.
 
-A DDL message that names them, of the transaction that did it, acquits, since the target runs the same. An attribute's
-name is in no row's text, and its type cannot change while a table has it.
+A DDL message of the same change, in the transaction that made it, acquits, because the target runs
+the same statement. An attribute's name is in no row's text, and its type cannot change while a table has it.
 """
 
 from __future__ import annotations

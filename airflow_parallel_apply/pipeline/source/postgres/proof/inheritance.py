@@ -1,9 +1,10 @@
-"""Tables that inherit from others than before, of which nothing is sent: the target's tables still do as they did, so
-that what it alters of a parent would alter children that are none at the source any more.
+"""Tables that inherit from other tables than before.
 
-A DDL message acquits, since the target runs the same: one of the transaction that made the entry in `pg_inherits`; for
-one that is gone, one that says so and that last wrote one of the child's columns, as NO INHERIT writes those that the
-child has from its parent.
+Nothing of this is sent, so the target's tables still inherit as they did, and altering a parent there would alter
+tables that are no longer its children at the source. A DDL message acquits, because the target runs the same statement:
+for a new entry in `pg_inherits`, one in the transaction that made it; for an entry that is gone, one that says so, in
+the transaction that last wrote one of the child's columns, as NO INHERIT writes those that the child has from its
+parent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Enums whose labels were renamed: every value that has the label prints another text then, and no row is sent. A row
+"""Enums whose labels were renamed: every value that has the label then prints another text, and no row is sent. A row
 that was written before a label got its former name back was sent with the name of that moment.
 
-A DDL message that names it, of the transaction that renamed it, acquits, since the target runs the same; for one that
-has its former name again, the messages of two.
+A DDL message that names the label, in the transaction that renamed it, acquits, because the target runs the same
+statement; a label that has its former name again needs the messages of both transactions.
 
 Some twenty ADD VALUE before the same label use up the numbers between two, and the server numbers all labels anew. That
 leaves the trace of a label that was renamed and renamed back, and may hide one: so it counts as such.

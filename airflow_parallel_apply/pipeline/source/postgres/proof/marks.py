@@ -1,7 +1,7 @@
-"""Marks: transactions of our own, by which the log knows that the source still has what it had before: `needs_mark`.
+"""Marks: transactions of our own that prove to the log that the source still has what it had before: `needs_mark`.
 
 A source that went back to before a mark that the log has read is refused. So a run writes one only where it proves
-something: a source that loses nothing but what others wrote is to go on.
+something: a source that loses nothing but what others wrote may continue.
 """
 
 from __future__ import annotations

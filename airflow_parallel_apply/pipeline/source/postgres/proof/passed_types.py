@@ -1,9 +1,9 @@
-"""Types and expressions that columns had for a while, and that no row tells the target of: `known_before`.
+"""Types and expressions that columns had for a while, and that no row shows to the target: `known_before`.
 
 Definitions come into the log with rows, and the target goes from one to the next. A column that was cast to another
 type and on, or back, without a row in between has values that its first and last type do not show: digits were cut off,
-a JSON text was read and printed. So has one that was computed otherwise before it was computed no more. The source's
-event trigger tells of each step, and the log keeps what the last look at the catalog found.
+a JSON text was read and printed. The same holds for a column whose expression changed before it became an ordinary
+column. The source's event trigger reports each step, and the log keeps what the last look at the catalog found.
 """
 
 from __future__ import annotations

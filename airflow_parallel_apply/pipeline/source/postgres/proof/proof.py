@@ -1,7 +1,7 @@
 """Proves that everything that happened to the followed tables is in the slot's stream (`prove`), or says why not.
 
-A proven table is registered anew, so that the next capture compares with it. Any other stays as it was registered,
-and is reported again until it is fixed: a table that is copied anew is registered as it then is.
+A proven table is registered anew, so that the next capture compares with it. Any other table stays registered as it
+was, and is reported again until it is fixed: a table that is copied anew is registered as it then is.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The registration: what the followed tables were when capture last looked at them, as the log keeps it.
 
-A slot sends neither the rows that an ATTACH brings nor those that a DETACH, a DROP or the TRUNCATE of one partition
-removes, and nothing of a table that is out of the publication. So each capture compares the catalog with the
+A slot does not send the rows that an ATTACH brings, or that a DETACH, a DROP or the TRUNCATE of one partition removes;
+and it sends nothing about a table that is not in the publication. So each capture compares the catalog with the
 registration. Two facts make equality a proof that nothing was done and undone in between: a row of the catalog that was
 dropped and made again has another oid, and one that was updated has another `xmin`.
 
-What an ALTER TABLE makes of a table's values is not sent either: see `rewrites.py`.
+Values that an ALTER TABLE changes are not sent either: see `rewrites.py`.
 """
 
 from __future__ import annotations

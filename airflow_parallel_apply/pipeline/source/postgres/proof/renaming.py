@@ -1,9 +1,9 @@
-"""Tables that took other names at the source: what the target's are to be called from a table's next row on.
+"""Tables that were renamed at the source, and the names that the target's tables get from a table's next row on.
 
-The target's tables have the names that the log last had for them. A message of the slot shows one table's new name;
-where another table still has that name in the log, that one was renamed, too, and gets its name of now along with it: a
-swap. A table without a further row has no such message. `prepare` sends one of our own for it, in a transaction that
-writes the publication's comment: only the publication's owner can, so that nobody else's message counts.
+The target's tables have the names that the log last had for them. A message of the slot shows one table's new name. If
+another table still has that name in the log, it was renamed, too (a swap), and gets its present name along with the
+first one. A table without a further row has no such message. `prepare` sends one of our own for it, in a transaction
+that writes the publication's comment: only the publication's owner can do so, and nobody else's message counts.
 """
 
 from __future__ import annotations

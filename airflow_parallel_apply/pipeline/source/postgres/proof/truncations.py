@@ -1,11 +1,11 @@
-"""The TRUNCATE of a single partition, which no publication sends that sends partitions as their root.
+"""Detects the TRUNCATE of a single partition, which a publication that sends partitions as their root does not send.
 
-A second publication of the partitioned tables, of truncations alone and under the partitions' own names, lets the slot
-tell. It is asked only where a partition has a new file or is new itself, since the server then decodes its WAL again.
+A second publication of the partitioned tables, of truncations alone and under the partitions' own names, makes the slot
+send it. It is read only if a partition has a new file or is new itself, because the server then decodes its WAL again.
 
-The partitions are in it by themselves, too: the server makes no table unlogged that is in a publication, and would make
-a partition so whose root alone is. What is written to it then is not in the WAL. Only an owner may publish a table: a
-partition of another owner is left out, and `check` says so.
+The partitions are also members themselves: the server refuses to make a table unlogged that is in a publication, but
+not a partition of which only the root is. What is written to an unlogged partition is not in the WAL. Only an owner may
+publish a table: a partition of another owner is left out, and `check` says so.
 """
 
 from __future__ import annotations

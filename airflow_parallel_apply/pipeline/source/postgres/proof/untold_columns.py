@@ -1,7 +1,7 @@
-"""Tables of which a column was dropped and another one made, while the event trigger that tells of changes was off.
+"""Tables in which a column was dropped and another one created while the event trigger that reports changes was off.
 
-A relation message is read by the last definition that the source told. The new column may have the name and the type of
-the one before, so that nothing in the message differs, and its values would be taken for those of the former column.
+A relation message is read by the last definition that the source reported. The new column may have the name and the
+type of the one before, so nothing in the message differs, and its values would be taken for those of the former column.
 """
 
 from __future__ import annotations

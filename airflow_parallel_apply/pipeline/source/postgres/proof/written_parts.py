@@ -1,10 +1,10 @@
-"""Partitions that came and went between two looks at the catalog, told by the rows that were written to them.
+"""Partitions that came and went between two looks at the catalog, found by the rows that were written to them.
 
 The catalog keeps no trace of a partition that was attached and detached, or made and dropped, in between. But the slot
 names each partition that a row was written to, as it was then (`descriptions.py`). One that is registered with its root
 is followed as the registration has it, which shows all that a read comes to. Any other had left by then, and its rows
-with it, which the slot does not send; that it is there again since does not bring them back. One that no row was
-written to took nothing along that it had not brought.
+with it, which the slot does not send; even if it has come back since, they have not been sent. A partition to which no
+row was written took nothing away that it had not brought.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Types that a table uses for the first time, and that were altered after they were made: between two captures rows may
-have been written to it before that, and older ones print another text now.
+"""Types that a table uses for the first time, and that were altered after they were made: rows may have been written to
+it in between, since the last capture, and they print another text now.
 
-The catalog tells it: the entry of a label or an attribute that the type was not made with, or that was altered since,
-was written by another command than the type. What was over when the table was registered cannot have met any row. A DDL
-message that names the type, of the transaction that did it, acquits. Domains print what they are made of, whatever is
-altered of them.
+The catalog shows it: the entry of a label or an attribute that was added or altered later was written by another
+command than the type. What was over when the table was registered cannot have met any row. A DDL message that names the
+type, in the transaction that altered it, acquits. Domains print what they are made of, whatever is altered of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows that a first run's snapshot shows, read by COPY: `copied_rows`.
 
 One session, whose locks are all taken at the start: a session that waits for an exclusive lock waits for us, and a lock
-that we took later would wait for it. What is read is printed under the settings that the slot's changes are printed
-under, so a row that is copied and one that is captured have the same texts.
+that we took later would wait for it. Rows are printed under the same settings as the slot's changes, so a copied row
+and a captured one have the same texts.
 """
 
 from __future__ import annotations

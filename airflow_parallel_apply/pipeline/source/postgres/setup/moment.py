@@ -1,7 +1,8 @@
 """The source's tables at one moment of its stream: held, and seen under the snapshot of a slot that is made meanwhile.
 
 A slot's snapshot shows exactly what committed before the slot's first change, in the catalog as in the tables. What
-does not keep to snapshots (TRUNCATE, a rewrite, a drop) waits for the hold, which has to be there before the slot is.
+does not respect snapshots (TRUNCATE, a rewrite, a drop) waits for the hold, which must begin before the slot is
+created.
 """
 
 from __future__ import annotations

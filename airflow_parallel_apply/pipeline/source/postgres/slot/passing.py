@@ -1,6 +1,6 @@
-"""Changes that are taken out of what a slot sends: `Passing`. A later copy of their table has made them superfluous, or
-nobody followed the table, which somebody else had in the publication for a while: one that is not registered, one that
-was registered only after that, or one that is a partition by now and sent its rows as its own then.
+"""Removes changes from what a slot sends: `Passing`. Either a later copy of their table has made them superfluous, or
+nobody followed the table, though somebody had put it into the publication for a while: it is not registered, was
+registered only after the change, or is a partition by now and sent these rows as a table of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One read of a slot, from what the log has to where it is asked to end: `SlotRead`.
 
-Each read begins with the last transaction that the log has, see `resume`. A server decodes all of a peek before it
-sends the first row, and anew what it decoded for the peek before: so a read is large, and a step is what readers of the
-log wait for.
+Each read begins with the last transaction that the log has, see `resume`. A server decodes a whole peek before it sends
+the first row, and decodes again what it decoded for the previous peek. So a read is large; readers of the log wait for
+a step of it only.
 """
 
 from __future__ import annotations

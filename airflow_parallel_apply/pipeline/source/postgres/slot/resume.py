@@ -1,4 +1,4 @@
-"""Reads that prove that they go on from what the log has: `ResumedRead`.
+"""Reads that prove that they continue from what the log has: `ResumedRead`.
 
 The slot is left in front of the last commit that the log has, so that each read begins with that transaction::
 
@@ -7,7 +7,7 @@ The slot is left in front of the last commit that the log has, so that each read
     read                 the log has it: compared, then dropped  │  new
 
 A server that was restored from an older copy, or replaced by a standby that was behind, has something else there, or
-nothing, however far its WAL has grown since. Neither its system identifier nor its timeline need tell.
+nothing, however far its WAL has grown since. Its system identifier and timeline need not show this.
 """
 
 from __future__ import annotations

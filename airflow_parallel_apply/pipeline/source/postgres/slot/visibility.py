@@ -1,7 +1,7 @@
 """Commits that a slot sends before anybody sees them: `Visibility`.
 
-A transaction is in the WAL, and thus in the slot, before the catalog shows what it did: for a moment, or for as long as
-its synchronous standby does not confirm it. What a look at the catalog proves does not count for its definitions.
+A transaction is in the WAL, and thus in the slot, before the catalog shows what it did: for a moment, or until its
+synchronous standby confirms it. A look at the catalog during that time proves nothing about its definitions.
 """
 
 from __future__ import annotations

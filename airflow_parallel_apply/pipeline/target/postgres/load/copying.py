@@ -1,4 +1,4 @@
-"""Rows that are copied into a table: by a COPY, or where it may store, or get, others than were read, with care.
+"""Rows that are copied into a table: by a COPY; or with care, if the table may store or receive others than were read.
 
 Where a column has another type than the source's, or triggers and rules act on what comes, the rows go through staging:
 its texts are compared there, what the table stores with staging, and what was written with what was sent.

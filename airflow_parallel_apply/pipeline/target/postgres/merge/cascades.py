@@ -1,11 +1,11 @@
 """Follows the target's own foreign keys while changes are replayed: ON DELETE and ON UPDATE actions fire here, too.
 
-The source's log has what its cascades did, as rows of the same transaction behind the row that set them off. Where the
-target acts by itself, such a row finds its work done: a delete finds no row, a changed key is changed already. That
-is right in exactly this case: the table refers, by foreign keys that act, to one whose row was deleted or changed
-earlier in the same transaction.
+The source's log has what its cascades did, as rows of the same transaction behind the row that set them off. If the
+target acts by itself, the work of such a row is done already: a delete finds no row, a changed key is changed. That is
+right in exactly this case: the table refers, by foreign keys that act, to one whose row was deleted or changed earlier
+in the same transaction.
 
-A row that is reached on two ways has, in the log, states in between: one reference has followed, the other one names
+A row that is reached in two ways has intermediate states in the log: one reference has followed, the other one names
 what is gone. The target has done both at once. So a reference to nothing, in a row that this transaction has changed
 already, stays what it is here; the log's last state of the row names what is there.
 """

@@ -6,8 +6,8 @@ what another only gives up later in the statement. With such rows taken out firs
 the final rows and none that is in their way, so what the source accepted, the merge never refuses. Exclusion
 constraints are served by the same order. A table without secondary unique indexes costs nothing.
 
-Not where somebody would see a deletion that never was, and cascade it: foreign keys and triggers of the table, without
-the right to apply as a replica. Of triggers that fire even for a replica that is put up with at merge points, where no
+It is not done where foreign keys and triggers of the table would see, and cascade, a deletion that never was: without
+the right to apply as a replica. With triggers that fire even for a replica it is done at merge points alone, where no
 other way is left. What conflicts elsewhere is replayed.
 """
 

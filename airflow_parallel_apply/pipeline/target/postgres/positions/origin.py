@@ -1,9 +1,10 @@
-"""Replication origins: by them a reader of the target's WAL tells applied changes from local ones.
+"""Replication origins, by which a reader of the target's WAL tells applied changes from local ones.
 
 One session at a time holds an origin, and channels commit side by side: so each channel has one, and what moves all
-positions carries that of channel 0. A commit holds it inside its transaction and lets it go behind it, so nothing else
-that the session does carries it. Who takes a channel has ended its former holders: with their sessions they let go. A
-pooler may give a session on as a client left it that was killed behind its commit: the next one lets go first.
+positions carries that of channel 0. A commit holds it inside its transaction and releases it afterwards, so nothing
+else that the session does carries it. Whoever takes a channel has ended the sessions of its former holders, which
+released it thereby. A pooler may hand on the session of a client that was killed after its commit; the next client
+releases the origin first.
 
 Names are those of the server, not of a database: `parallel_apply:<oid of the database>:<pipeline>:<channel>`. They are
 made where a generation begins, all or none: none where the role may not call the functions, or the server has no room.

@@ -1,7 +1,7 @@
 """Tables that were copied anew, as the target records them.
 
 The record commits with the rows. A log that passes over changes in favour of a copy names that copy; a target that does
-not know it has lost it, be it by a crash or because an older state of it was restored.
+not know the copy has lost it, by a crash or because an older state of the target was restored.
 """
 
 from __future__ import annotations

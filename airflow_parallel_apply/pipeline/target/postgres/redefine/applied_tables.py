@@ -1,10 +1,10 @@
-"""Tables of the target that have the rows of the source's, and their columns, known by what no renaming changes: by the
-table's oid and the column's number.
+"""Tables of the target that have the rows of the source's tables, and their columns, identified by what no renaming
+changes: the table's oid and the column's number.
 
-Somebody may give a table another name, and its own to a table beside it, while rows of the former name are still to
-come: its successor, where it is archived, or one with which it exchanges names. The same may be done to columns. The
-names do not tell, nor do the types. A table that is gone tells nothing either: what has its name then was put in its
-place. A column that is gone has taken its values along, whatever has its name then.
+While rows under a table's former name are still to come, somebody may rename the table and give its name to another
+one: to its successor, if it is archived, or to one with which it exchanges names. The same may be done to columns.
+Neither names nor types show this. If a table is gone, whatever has its name now was put in its place. If a column is
+gone, its values are gone, too, whatever has its name now.
 
 A column's number is noted with the table, or once its definition is followed; it stays noted until the table is copied
 anew or emptied, or until DDL that was sent drops the column.

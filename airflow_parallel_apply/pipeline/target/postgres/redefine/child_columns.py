@@ -1,7 +1,8 @@
-"""Own columns of children, of a name that a column of their parent is to have: renamed out of the way.
+"""Renames children's own columns out of the way of a name that a column of their parent is to have.
 
-At the source no child had one any more, else the parent's column could not have been renamed. Whether it was dropped or
-renamed, the child's own definition tells, which finds the column by its number, whatever name it has by then.
+At the source no child had such a column any more; otherwise the parent's column could not have been renamed. The
+child's own definition shows later whether it was dropped or renamed, and finds the column by its number, whatever its
+name is by then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Refuses rows of columns that are not theirs at the target any more, as far as the columns' numbers there, where these
-are not known their types, show it: columns that took each other's names before their rows came would get each other's
-values; one that was made in the place of another has lost the values of older rows.
+"""Refuses rows whose columns' names belong to other columns at the target by now, as far as the columns' numbers there
+show it, or their types where numbers are not known. Columns that exchanged names before their rows came would get each
+other's values; a column that was created in the place of another has lost the values of older rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DDL that was sent before a table was copied anew, and would come upon the copy: `leaving_newer_copies`.
+"""DDL that was sent before a table was copied anew, and would be run on the copy: `leaving_newer_copies`.
 
-A copy has the rows and columns of a later moment, and so what the statement did. Nobody can tell from a text what it
-does, so it is run, and then the locks tell what it touched: where that is a copy, the transaction is rolled back.
+A copy has the rows and columns of a later moment, and so has what the statement did. A statement's text does not show
+what it does, so it is run, and then the locks show what it touched: if that is a copy, the transaction is rolled back.
 """
 
 from __future__ import annotations

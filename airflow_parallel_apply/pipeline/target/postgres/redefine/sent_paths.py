@@ -1,8 +1,8 @@
-"""The search path that DDL was sent under: the target runs it under the same, or not at all. And the meaning that
-backslashes had in its strings, which is settled before the text is read, that is before what begins it is run.
+"""The search path that DDL was sent under: the target runs it under the same, or not at all. Also the meaning that
+backslashes had in its strings, which must be set before the server reads the text.
 
-A statement's names may mean the tables of any schema of the path. `SET` passes over a schema that is not there, or that
-the role may not use, and the names would then mean tables of the next one.
+A statement's names may mean the tables of any schema of the path. `SET` ignores a schema that does not exist, or that
+the role may not use, and the names would then mean tables of the next schema.
 """
 
 from __future__ import annotations

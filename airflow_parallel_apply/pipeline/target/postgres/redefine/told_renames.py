@@ -1,8 +1,8 @@
-"""Tables that DDL messages renamed, known by their oids, until the log tells their new names.
+"""Tables that DDL messages renamed, identified by their oids, until the log has their new names.
 
-Where a table is archived (renamed, and another one made under its name), both names are there behind the messages, as
-they would be if nothing were done and a stranger's table had the new name. Where two tables exchange their names, both
-are there always. The columns need not tell; the oid does, which no renaming changes.
+Where a table is archived (renamed, and another one made under its name), both names exist after the messages, as they
+would if nothing had been done and an unrelated table had the new name. If two tables exchange their names, both always
+exist. The columns need not show the difference; the oid does, because no renaming changes it.
 """
 
 from __future__ import annotations

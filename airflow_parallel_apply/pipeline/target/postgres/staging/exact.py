@@ -1,9 +1,9 @@
 """Columns whose type is not the source's: what is stored must print the text that was read, or the run stops.
 
-`COPY` and assignments take ' 7 ' for an integer, cut `timestamp` to `date` and pad `char`, without a word. Which values
-come through is not for a table of types to say, so the server is asked: staging has the source's text beside the value,
-and a replay asks for the texts of a batch before it sends its statements. Where types are equal nothing is compared,
-unless what they print may be read as something else (`TargetColumn.unsteady`).
+`COPY` and assignments take ' 7 ' for an integer, cut `timestamp` to `date` and pad `char`, without a word. No table of
+types could say which values come through, so the server is asked: staging has the source's text beside the value, and a
+replay asks for the texts of a batch before it sends its statements. Where types are equal nothing is compared, unless
+what they print may be read as something else (`TargetColumn.unsteady`).
 """
 
 from __future__ import annotations
