@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from airflow_parallel_apply.pipeline.capture.adoption import vouch_for
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl as ddl_message
@@ -213,6 +214,20 @@ def test_a_computed_column_of_another_type_keeps_what_was_computed_under_the_for
     rig.run()
     assert_equal(rig)
     assert rig.rows("SELECT g::text FROM t WHERE id IN (2, 5) ORDER BY id", side="source") == [("16.42",), ("12.00",)]
+
+
+@gated
+def test_a_type_that_a_computed_column_had_in_between_is_had_by_the_targets_too(rig: Rig) -> None:
+    install(rig.source_dsn)
+    begin(rig, _COMPUTED.replace("g integer", "g numeric(8,2)").replace("b * 2", "b * 2.345"))
+    types = [f"ALTER TABLE t ALTER g TYPE numeric(8,{digits})" for digits in (0, 2)]
+    rig.write(*types, "UPDATE t SET b = 7 WHERE id < 5")
+    with pytest.raises(FatalError, match=r"other types in between.*: g \(numeric\(8,2\), numeric\(8,0\), .*vouch"):
+        rig.run()
+    execute(rig.target_dsn, *types)
+    vouch_for(rig.source, rig.config, [("public", "t")])
+    rig.run()
+    assert_equal(rig)
 
 
 @gated

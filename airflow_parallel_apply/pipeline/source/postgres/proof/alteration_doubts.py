@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
@@ -93,7 +93,13 @@ def _value_doubts(
     """Find tables whose rows may have other values than were sent, with what was registered of them."""
     known = known_before(log) if pairs else {}
     found = altered_values(connection, slot, publication, pairs, horizon=horizon, log=known)
-    for (before, after), columns, passed in found:
+    for (before, after), columns, passed, cast in found:
+        if cast:
+            what = f"computed columns of {after.name} had other types in between, which cast what was computed before: "
+            note = "Give the target's columns the same types, one after the other. Then run "
+            note += f"`{command_line('vouch', [after.name])}`."
+            yield Doubt(table=after.name, what=f"{what}{listed(cast)}", unless=_NO_OTHER_ROWS, note=note), before
+            continue
         if passed:
             what = f"columns of {after.name} had other types or expressions in between, and no row tells the target "
             what += f"what these made of older values: {listed(passed)}"

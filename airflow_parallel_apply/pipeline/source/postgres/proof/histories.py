@@ -153,14 +153,16 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
 
 def _later(messages: Sequence[SignedMessage], oid: int, registered: Look) -> Sequence[SignedMessage]:
     """Those of after a table's registration. The slot may hold earlier ones: behind them comes one with the columns'
-    versions of the registration, which no other moment has.
+    versions and the files of the registration, if no other command has changed these. Computed columns have no versions
+    there: what is done to them leaves those of the others as they are.
     """
-    begins = [
-        number
+    begins = {
+        number: {part: dict(message.shape.rewritten).get(part, part) for part in registered.files}
         for number, message in enumerate(messages)
         if message.shape is not None and message.shape.oid == oid and _versions(message.shape) == registered.versions
-    ]
-    return messages[begins[-1] :] if begins else messages
+    }
+    same = [number for number, files in begins.items() if files == registered.files]
+    return messages[same[-1] if same else min(begins, default=0) :]
 
 
 def _versions(shape: Shape) -> dict[int, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
@@ -23,6 +23,9 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import de
 
 Texts = tuple[str, ...]
 """A column's types, or its expressions, one after the other."""
+
+
+_COMPUTED: Final = " GENERATED ALWAYS AS "
 
 
 @dataclass(slots=True)
@@ -118,6 +121,7 @@ def _defined(relation: Relation) -> Known:
     for number, name in zip(relation.computed_numbers or (), relation.computed or (), strict=False):
         if name in expressions:
             known.computed[number] = (expressions[name],)
+            known.types[number] = (expressions[name].partition(_COMPUTED)[0],)
     return known
 
 

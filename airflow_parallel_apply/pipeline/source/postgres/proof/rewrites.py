@@ -11,8 +11,8 @@ compared by their expressions, at the target.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -40,6 +40,18 @@ _XIDS: Final = 2**32
 _HALF: Final = _XIDS // 2
 
 
+class Doubted(NamedTuple):
+    """A table whose older rows may have got other values. `altered`: the names of columns that its rewrite may have
+    changed. Or what is to be said of columns that had another type or expression in between, `passed`, or another type
+    while they were computed, `cast`.
+    """
+
+    pair: Pair
+    altered: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    cast: tuple[str, ...] = ()
+
+
 def altered_values(
     connection: psycopg.Connection[Any],
     slot: str,
@@ -48,20 +60,19 @@ def altered_values(
     *,
     horizon: int | None,
     log: Mapping[int, Known],
-) -> Iterator[tuple[Pair, tuple[str, ...], tuple[str, ...]]]:
-    """Those whose older rows may have got other values, with the names of the columns; or else with what is to be said
-    of the columns that had another type or expression in between. `horizon`: that of the registration. `log`: what
-    that knows of tables. Errors: psycopg's own.
+) -> Iterator[Doubted]:
+    """Those whose older rows may have got other values. `horizon`: that of the registration. `log`: what that knows of
+    tables. Errors: psycopg's own.
     """
     doubted: dict[Pair, bool] = {}
     for pair in pairs:
         before, now = (Look.at(table) for table in pair)
         touched, known = before.touched(now), log.get(pair[0].oid)
-        is_rewritten = bool(touched) and not all(
+        is_rewritten = bool(touched or (known is not None and known.computed)) and not all(
             has_older_row(connection, part, horizon=horizon) for part in before.rewritten(now)
         )
         if is_rewritten or (known is not None and known.has_pending(touched)):
-            doubted[pair] = is_rewritten
+            doubted[pair] = is_rewritten and bool(touched)
     messages = signed_messages(connection, slot, publication) if doubted else ()
     histories = [history_of(connection, pair, messages) for pair in doubted]
     # A statement alters a column in all tables that inherit it, and each of them shows that.
@@ -81,12 +92,18 @@ def altered_values(
             **_unsent_expressions(history, known, touched, messages, is_rewritten=is_rewritten),
         }
         names = {number: history.columns[number].name for number in sorted(touched & history.columns.keys())}
+        if cast := _cast_types(history, known, known.computed.keys() - touched, messages):
+            yield Doubted(pair, cast=_shown(cast, {number: history.columns[number].name for number in cast}))
         if passed:
-            yield pair, (), tuple(f"{names[number]} ({', '.join(ones)})" for number, ones in passed.items())
+            yield Doubted(pair, passed=_shown(passed, names))
         elif is_rewritten and not (
             history.has_names and all(one in told for one in history.alterations if one.is_doubted)
         ):
-            yield pair, tuple(names.values()), ()
+            yield Doubted(pair, altered=tuple(names.values()))
+
+
+def _shown(found: Mapping[int, Texts], names: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(f"{names[number]} ({', '.join(ones)})" for number, ones in found.items())
 
 
 def _unsent_types(
@@ -130,6 +147,19 @@ def _unsent_expressions(
         for number, texts in found.items()
         if sum(message.recomputes(name, history.names) for message in messages for name in history.names_of(number))
         < max(len(texts) - 1, 1)
+    }
+
+
+def _cast_types(
+    history: History, known: Known, numbers: Iterable[int], messages: Sequence[SignedMessage]
+) -> Mapping[int, Texts]:
+    """See `passed_types`; those of computed columns that messages do not tell the target of."""
+    now = {number: history.columns[number].type_name for number in numbers if number in history.columns}
+    return {
+        number: types
+        for number, types in passed_types(known, history.shapes, now).items()
+        if sum(message.retypes(name, history.names) for message in messages for name in history.names_of(number))
+        < len(types) - 1
     }
 
 
