@@ -16,6 +16,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.arrays import named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +78,7 @@ class Definitions:
 
 def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> Definitions:
     """Read the definitions of these tables of the source. Errors: psycopg's own."""
-    names = {
-        "schemas": [relation.schema for relation in relations],
-        "tables": [relation.table for relation in relations],
-    }
+    names = named((relation.schema, relation.table) for relation in relations)
     oids = [oid for (oid,) in connection.execute(_sql("tree"), names)]
     wanted = {"oids": oids, "heirs": [oid for (oid,) in connection.execute(_sql("heirs"), {"oids": oids})]}
     tables = tuple(

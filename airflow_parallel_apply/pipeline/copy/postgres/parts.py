@@ -15,6 +15,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.copy.protocol import CopyPart
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.statements import statements
 
 PART_BYTES: Final = 64 * 2**20
@@ -36,10 +37,7 @@ class StoredTable:
 
 def stored_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[StoredTable, ...]:
     """Read the source's catalog, as a session sees it that sees the copy's snapshot. Errors: psycopg's own."""
-    names = {
-        "schemas": [relation.schema for relation in relations],
-        "tables": [relation.table for relation in relations],
-    }
+    names = named((relation.schema, relation.table) for relation in relations)
     rows = connection.execute(statements(__package__, "parts")["parts"].encode(), names).fetchall()
     return tuple(
         StoredTable(relation=number, schema=schema, table=table, is_heap=is_heap, blocks=blocks, size_bytes=size_bytes)

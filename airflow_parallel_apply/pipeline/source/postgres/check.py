@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, general_findings, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.postgres.arrays import numbers
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import POOLER_HINT
@@ -67,7 +68,7 @@ def table_findings(
     by_oid = {table.oid: table for table in followed}
     are_sent = any(table.generated for table in followed)
     cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(statement("check_tables"), {"oids": list(by_oid)})
+    cursor.execute(statement("check_tables"), {"oids": numbers(by_oid)})
     found = [
         finding
         for row in cursor.fetchall()
@@ -80,7 +81,7 @@ def table_findings(
             *_computation_findings(row, by_oid[row["root"]]),
         )
     ]
-    cursor.execute(statement("check_names"), {"oids": list(by_oid)})
+    cursor.execute(statement("check_names"), {"oids": numbers(by_oid)})
     return (*found, *(_name_finding(row, by_oid[row["root"]]) for row in cursor))
 
 
@@ -209,6 +210,8 @@ def _unwatched_findings(row: Mapping[str, Any], table: SourceTable, role: str) -
 
 def _unsent_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:
     """Partitions whose changes are not in the WAL."""
+    if not row["is_unlogged"] and not row["is_foreign"]:
+        return
     name = quoted(row["schema"], row["table"])
     part = f"{row['schema']}.{row['table']}"
     if row["is_unlogged"]:
@@ -242,9 +245,9 @@ def _name_finding(row: Mapping[str, Any], table: SourceTable) -> Finding:
 
 def _computation_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Finding]:
     """The log has one expression of a column, for all partitions."""
-    alter = f"ALTER TABLE {quoted(table.schema, table.table)} ALTER COLUMN"
     for column, expression in row["computed_otherwise"] or ():
         part = f"{row['schema']}.{row['table']}"
+        alter = f"ALTER TABLE {quoted(table.schema, table.table)} ALTER COLUMN"
         yield _finding(
             table.name,
             f"the partition {part} computes the column {column} by an expression of its own, so what the target is to "

@@ -41,6 +41,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     apart_findings,
     computation_findings,
     guard_findings,
+    nested_findings,
     privilege_findings,
     reference_findings,
     schema_findings,
@@ -125,7 +126,7 @@ def _naming_owners(connection: Connection, session: Session, finding: Finding) -
 
 def _standing_findings(connection: Connection, session: Session, expected: Expectation) -> Iterator[Finding]:
     """Find what is wrong whatever form the tables are expected in."""
-    nested = tuple(_nested_findings(connection, session, expected.followed))
+    nested = tuple(nested_findings(connection, session, expected.followed))
     yield from nested
     yield from schema_findings(connection, session, expected.followed, alters=expected.renames)
     # By identity: both are parts of one description, and of thousands of tables each is looked at once.
@@ -141,24 +142,6 @@ def _standing_findings(connection: Connection, session: Session, expected: Expec
     if expected.altered:
         yield from owner_findings(connection, session, expected.altered)
         yield from standing_findings(connection, session, [one for one in expected.altered if id(one) not in looked_at])
-
-
-def _nested_findings(
-    connection: Connection, session: Session, followed: Sequence[tuple[str, str]]
-) -> Iterator[Finding]:
-    """Find followed tables that at the target are partitions of another of them, which would then hold the rows of
-    both.
-    """
-    values = {"schemas": [schema for schema, _ in followed], "tables": [table for _, table in followed]}
-    for schema, table, root_schema, root in connection.execute(session.sql("check", "nested"), values).fetchall():
-        recopy = command_line("recopy", [f"{root_schema}.{root}", f"{schema}.{table}"], session.pipeline)
-        yield _finding(
-            f"{schema}.{table}",
-            f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
-            f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
-            note=f"At the source it is a table of its own. Then run `{recopy}`, since rows of the one may lie in the "
-            "other.",
-        )
 
 
 def _server(connection: Connection, session: Session) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _NOTE = "With ddl=apply it alters them. As a superuser, or as the owner where the role is to own them."
@@ -14,7 +15,7 @@ _NOTE = "With ddl=apply it alters them. As a superuser, or as the owner where th
 
 def owner_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """A warning for each table that the role does not own, with the command. Tables that are missing are left out."""
-    names = {"schemas": [one.schema for one in relations], "tables": [one.table for one in relations]}
+    names = named((one.schema, one.table) for one in relations)
     return tuple(
         Finding(
             severity=Severity.WARNING,

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.postgres.acting_references import acting_references
+from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _AS_OWNER: Final = "As its owner."
@@ -51,10 +52,27 @@ def privilege_findings(
         )
 
 
+def nested_findings(connection: Connection, session: Session, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Find those of these tables (schema, name) that are partitions of another of them here, which would then hold the
+    rows of both.
+    """
+    for schema, table, root_schema, root in connection.execute(
+        session.sql("check", "nested"), named(tables)
+    ).fetchall():
+        recopy = command_line("recopy", [f"{root_schema}.{root}", f"{schema}.{table}"], session.pipeline)
+        yield new_finding(
+            Side.TARGET,
+            f"{schema}.{table}",
+            f"{schema}.{table} is a partition of {root_schema}.{root} at the target, and both are followed",
+            f"ALTER TABLE {quoted(root_schema, root)} DETACH PARTITION {quoted(schema, table)}",
+            note=f"At the source it is a table of its own. Then run `{recopy}`, since rows of the one may lie in the "
+            "other.",
+        )
+
+
 def apart_findings(connection: Connection, session: Session, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Find those of these tables (schema, name) whose rows may be lost or kept while the positions are not."""
-    named = dict.fromkeys(tables)
-    values = {"schemas": [schema for schema, _ in named], "tables": [table for _, table in named]}
+    values = named(dict.fromkeys(tables))
     for name, schema, table, parent in connection.execute(session.sql("check", "apart"), values).fetchall():
         recopy = f"`{command_line('recopy', [name], session.pipeline)}`"
         if parent is not None:

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireColumn, WireRelation
 from airflow_parallel_apply.pipeline.source.postgres.wire.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.rows import NO_RELATION
+from airflow_parallel_apply.postgres.arrays import numbers
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _FULL: Final = "f"
@@ -66,7 +67,7 @@ def describe_now(
     generated = sends_generated(connection, publication, tables)
     if found is None:
         found = shapes(connection, [table.oid for table in tables])
-    arguments = {"oids": [table.oid for table in tables if table.oid in found], "with_generated": generated}
+    arguments = {"oids": numbers(table.oid for table in tables if table.oid in found), "with_generated": generated}
     # Row by row: of thousands of tables what JSON is read into weighs more than what is made of it.
     sent = {
         oid: tuple(_sent_column(*column) for column in columns)

@@ -11,6 +11,7 @@ import psycopg
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
+from airflow_parallel_apply.postgres.arrays import numbers
 
 STORED: Final = "s"
 VIRTUAL: Final = "v"
@@ -82,25 +83,28 @@ class Shape:
         `is_told`: the source tells of each later change.
         """
         columns = sorted(self.columns.items())
-        named = {number for number, column in columns if column.generated in ("", STORED)}
+        # Most tables compute no column and have lost none, and of thousands each step counts.
+        computed = [(number, column) for number, column in columns if column.generated]
+        virtual = {number for number, column in computed if column.generated != STORED}
+        is_whole = len(columns) == self.last_number and not virtual
         return Sighting(
             oid=self.oid,
             offset=lsn,
             last_number=self.last_number,
-            absent=tuple(sorted({*range(1, self.last_number + 1)} - named)),
-            generated=tuple(number for number, column in columns if column.generated == STORED),
+            absent=() if is_whole else tuple(sorted({*range(1, self.last_number + 1)} - self.columns.keys() | virtual)),
+            generated=tuple(number for number, column in computed if column.generated == STORED),
             key=self.key,
             rewritten=self.rewritten,
             types=tuple((number, column.type_name) for number, column in columns),
             names=tuple((number, column.name) for number, column in columns) if is_told else (),
-            expressions=tuple((number, column.definition) for number, column in columns if column.definition),
+            expressions=tuple((number, column.definition) for number, column in computed if column.definition),
         )
 
 
 def shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> Mapping[int, Shape]:
     """By oid, without tables that are gone. Errors: psycopg's own."""
     # Row by row: of thousands of tables what JSON is read into weighs more than what is made of it.
-    return {row[0]: shape_of_row(row) for row in connection.execute(statement("shape"), {"oids": list(oids)})}
+    return {row[0]: shape_of_row(row) for row in connection.execute(statement("shape"), {"oids": numbers(oids)})}
 
 
 def shape_of_row(row: Sequence[Any]) -> Shape:

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.registration import P
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import watch_name
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.pipeline.source.protocol import Look
+from airflow_parallel_apply.postgres.arrays import named, numbers
 
 _FIRST_WITH_SCHEMAS: Final = 150000
 
@@ -88,9 +89,8 @@ def observe(connection: psycopg.Connection[Any], publication: str, known: Sequen
         {
             "publication": publication,
             "watch": watch_name(publication),
-            "oids": [table.oid for table in known],
-            "schemas": [table.schema for table in known],
-            "tables": [table.table for table in known],
+            "oids": numbers(table.oid for table in known),
+            **named((table.schema, table.table) for table in known),
         },
     ).fetchall()
     tables = [_table(list(group), xmin) for _, group in groupby(rows, key=lambda row: row[0])]
@@ -146,7 +146,7 @@ def entering_look(tables: Sequence[RegisteredTable], sightings: tuple[Sighting, 
 def unborn(connection: psycopg.Connection[Any], partitions: Iterable[Partition]) -> frozenset[int]:
     """Those that were not made as partitions of what they are in now, but attached, be it long after they were made."""
     oids = [partition.oid for partition in partitions]
-    born = connection.execute(statement("born"), {"oids": oids}).fetchall() if oids else []
+    born = connection.execute(statement("born"), {"oids": numbers(oids)}).fetchall() if oids else []
     return frozenset(oids) - {oid for (oid,) in born}
 
 

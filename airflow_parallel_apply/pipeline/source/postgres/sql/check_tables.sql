@@ -1,6 +1,6 @@
 -- Of some tables: who owns them, and by what the server identifies a row of them for an UPDATE or DELETE; of a
 -- partitioned one every partition that holds rows. `computed_key`: a column of that which is computed. `key_index`: one
--- that could serve as the replica identity.
+-- that could serve as the replica identity, looked for as the primary key is, where there is none.
 -- `computed_otherwise`: a partition's columns with expressions of their own, each with that of the whole table where the
 -- server can give it to the partition (from version 17 on).
 SELECT
@@ -18,13 +18,7 @@ SELECT
     pg_catalog.has_schema_privilege(n.oid, 'USAGE') AS can_use_schema,
     pg_catalog.row_security_active(c.oid) AS is_row_security_active,
     c.relreplident AS replica_identity,
-    CASE c.relreplident
-        WHEN 'd' THEN EXISTS (
-            SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate
-        )
-        WHEN 'i' THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
-        ELSE c.relreplident = 'f'
-    END AS has_identity,
+    identity.is_there AS has_identity,
     (
         SELECT min(a.attname)
         FROM pg_catalog.pg_index i
@@ -33,10 +27,10 @@ SELECT
         WHERE i.indrelid = c.oid
             AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
     ) AS computed_key,
-    EXISTS (
+    NOT identity.is_there AND EXISTS (
         SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate
     ) AS has_primary_key,
-    (
+    CASE WHEN NOT identity.is_there THEN (
         SELECT (SELECT k.relname FROM pg_catalog.pg_class k WHERE k.oid = i.indexrelid) AS name
         FROM pg_catalog.pg_index i
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate AND i.indisvalid
@@ -49,7 +43,7 @@ SELECT
             )
         ORDER BY name
         LIMIT 1
-    ) AS key_index,
+    ) END AS key_index,
     (
         SELECT json_agg(json_build_array(a.attname, CASE
             WHEN current_setting('server_version_num')::int >= 170000 THEN whole.text
@@ -68,10 +62,19 @@ SELECT
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t (oid, ordinal)
 CROSS JOIN LATERAL (
     SELECT t.oid AS relid
-    UNION
-    SELECT p.relid FROM pg_catalog.pg_partition_tree(t.oid) p WHERE p.isleaf
+    UNION ALL
+    SELECT p.relid FROM pg_catalog.pg_partition_tree(t.oid) p WHERE p.isleaf AND p.relid <> t.oid
 ) AS member
 -- By its index, as in `shape.sql`.
 CROSS JOIN LATERAL (SELECT m.* FROM pg_catalog.pg_class m WHERE m.oid = member.relid OFFSET 0) AS c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (
+    SELECT CASE c.relreplident
+            WHEN 'd' THEN EXISTS (
+                SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate
+            )
+            WHEN 'i' THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
+            ELSE c.relreplident = 'f'
+        END AS is_there
+) AS identity
 ORDER BY t.ordinal, c.oid <> t.oid, n.nspname, c.relname

@@ -30,8 +30,8 @@ LEFT JOIN LATERAL (
             FILTER (WHERE leaf.relfilenode <> leaf.oid) AS rewritten
     FROM (
         SELECT c.oid AS relid
-        UNION
-        SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p
+        UNION ALL
+        SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p WHERE c.relkind = 'p' AND p.relid <> c.oid
     ) AS member
     -- By its index, however many members the planner expects of a tree: not all of the catalog for each table.
     CROSS JOIN LATERAL (
@@ -48,14 +48,15 @@ LEFT JOIN LATERAL (
         AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
         AND NOT EXISTS (
             SELECT
-            FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS k (attnum)
-            JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-            WHERE NOT a.attnotnull OR a.attgenerated <> '' OR EXISTS (
-                SELECT
-                FROM pg_catalog.pg_constraint n
-                WHERE n.conrelid = i.indrelid AND n.contype = 'n' AND NOT n.convalidated
-                    AND a.attnum = ANY (n.conkey)
-            )
+            FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+                AND (NOT a.attnotnull OR a.attgenerated <> '')
+        )
+        AND NOT EXISTS (
+            SELECT
+            FROM pg_catalog.pg_constraint n
+            WHERE n.conrelid = i.indrelid AND n.contype = 'n' AND NOT n.convalidated
+                AND n.conkey && (i.indkey::int2[])[0:i.indnkeyatts - 1]
         )
     ORDER BY i.indisprimary DESC, i.indnkeyatts, i.indexrelid
     LIMIT 1

@@ -14,12 +14,13 @@ import psycopg
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.arrays import named
 
 
 def note_held(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
     """Note the tables of these names, once they are locked. Errors: psycopg's own."""
-    named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
-    connection.execute(statement("held", "note", schema=schema), named)
+    names = named((found.schema, found.table) for found in relations)
+    connection.execute(statement("held", "note", schema=schema), names)
 
 
 def require_held(connection: psycopg.Connection[Any], *, schema: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.arrays import numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,9 @@ def unique_indexes(
     """
 
     def ask(name: str, **values: Sequence[int]) -> list[tuple[Any, ...]]:
-        return connection.execute(statement("tables", name, schema=schema), values).fetchall()
+        return connection.execute(
+            statement("tables", name, schema=schema), {k: numbers(v) for k, v in values.items()}
+        ).fetchall()
 
     held = [(oid, oid) for oid in oids] + (ask("parts", oids=partitioned) if partitioned else [])
     rows = ask("unique_indexes", roots=[root for root, _ in held], oids=[oid for _, oid in held])

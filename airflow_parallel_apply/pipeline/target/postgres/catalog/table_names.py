@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Renaming
+from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.quoting import suffixed
 
 Name = tuple[str, str]
@@ -55,13 +56,12 @@ def renaming_one(old: Name, new: Name) -> list[sql.Composed]:
 
 def existing(connection: psycopg.Connection[Any], names: Iterable[Name]) -> set[Name]:
     """The names that tables have. Errors: psycopg's own."""
-    wanted = list(names)
     rows = connection.execute(
         "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
         "JOIN unnest(%(schemas)s::text[], %(tables)s::text[]) AS w (schema, name) "
         "ON w.schema = n.nspname AND w.name = c.relname WHERE c.relkind IN ('r', 'p')",
-        {"schemas": [schema for schema, _ in wanted], "tables": [table for _, table in wanted]},
+        named(names),
     ).fetchall()
     return {(str(schema), str(table)) for schema, table in rows}
 

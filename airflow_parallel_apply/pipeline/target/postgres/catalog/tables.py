@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.indexes import Uniq
 from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import require_fit
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.arrays import named, numbers
 
 _TABLE_KINDS: Final = ("r", "p")
 
@@ -189,8 +190,8 @@ def find_tables(
     connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
 ) -> tuple[TargetTable | None, ...]:
     """The table of each relation, None where there is none. Errors: psycopg's own."""
-    named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
-    rows = connection.execute(statement("tables", "describe", schema=schema), named).fetchall()
+    names = named((found.schema, found.table) for found in relations)
+    rows = connection.execute(statement("tables", "describe", schema=schema), names).fetchall()
     described = {index: _Described(*facts[:_TABLE_FACTS]) for index, _, *facts in rows}
     of_columns = [ColumnRow(name, *facts[_TABLE_FACTS:]) for _, name, *facts in rows]
     types = made_types(connection, of_columns, schema=schema)
@@ -238,8 +239,8 @@ def lock_tables(connection: psycopg.Connection[Any], relations: Sequence[Relatio
     """Keep the tables that are there as they are until the transaction ends; whether they kept their names, too, is for
     `require_held` to tell. Errors: psycopg's own.
     """
-    named = {"schemas": [found.schema for found in relations], "tables": [found.table for found in relations]}
-    there = connection.execute(statement("tables", "there", schema=schema), named).fetchall()
+    names = named((found.schema, found.table) for found in relations)
+    there = connection.execute(statement("tables", "there", schema=schema), names).fetchall()
     if there:
         tables = (sql.SQL("{}" if cut else "ONLY {}").format(sql.Identifier(*name)) for cut, *name in there)
         connection.execute(sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(sql.SQL(", ").join(tables)))
@@ -283,7 +284,7 @@ _NOTHING_FIRES: Final = _Firing(fires=False, has_guards=False, fires_as_replica=
 def _firing(connection: psycopg.Connection[Any], oids: Sequence[int], *, schema: str) -> dict[int, _Firing]:
     if not oids:
         return {}
-    found = connection.execute(statement("tables", "firing", schema=schema), {"oids": oids}).fetchall()
+    found = connection.execute(statement("tables", "firing", schema=schema), {"oids": numbers(oids)}).fetchall()
     return {oid: _Firing(*facts) for oid, *facts in found}
 
 
@@ -292,7 +293,7 @@ def _partitioned_by(
 ) -> dict[int, tuple[str | None, ...]]:
     if not oids:
         return {}
-    found = connection.execute(statement("tables", "partitioned_by", schema=schema), {"oids": oids}).fetchall()
+    found = connection.execute(statement("tables", "partitioned_by", schema=schema), {"oids": numbers(oids)}).fetchall()
     return {oid: tuple(columns) for oid, columns in found}
 
 

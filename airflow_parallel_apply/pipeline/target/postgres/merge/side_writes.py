@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
 from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import ActingKey, find_acting_keys
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -240,11 +241,7 @@ class SideWrites:
                 self._acting.setdefault(child, {})[key.name] = key
         found = self._connection.execute(
             statement("side_writes", "tables", schema=self._schema),
-            {
-                "schemas": [schema for schema, _ in names],
-                "tables": [table for _, table in names],
-                "pipeline": self._pipeline,
-            },
+            {"pipeline": self._pipeline, **named(names)},
         ).fetchall()
         self._names.update((oid, name) for oid, name, _ in found)
         self._others = {oid: pipeline for oid, _, pipeline in found if pipeline is not None}

@@ -11,6 +11,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.filled import filled
 
 
@@ -33,8 +34,7 @@ def require_no_rows(session: Session, names: Collection[tuple[str, str]]) -> Non
     `TargetError` where one has rows.
     """
     with session.transaction("route") as connection:
-        known = {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]}
-        there = connection.execute(session.sql("positions", "there"), known).fetchall()
+        there = connection.execute(session.sql("positions", "there"), named(names)).fetchall()
         tables = [sql.Identifier(schema, table) for schema, table in there]
         for (schema, table), has_rows in zip(there, filled(connection, tables), strict=True):
             if has_rows:

@@ -28,6 +28,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import Targe
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RenamedTable
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.arrays import named, numbers, texts
 
 
 def settled(definitions: Iterable[Relation], applied_seqno: int) -> tuple[Relation, ...]:
@@ -53,9 +54,10 @@ def note_tables(
     of that number; with `is_certain`, also where one is. Of several definitions of one table the last one counts.
     Errors: psycopg's own.
     """
-    values = _values({relation.oid: relation for relation in relations}.values())
-    if values["source_oids"]:
-        connection.execute(_sql(session, "note"), {"pipeline": session.pipeline, "is_certain": is_certain, **values})
+    last = {relation.oid: relation for relation in relations if relation.oid is not None}
+    if last:
+        values = {"pipeline": session.pipeline, "is_certain": is_certain, **_values(last.values())}
+        connection.execute(_sql(session, "note"), values)
 
 
 def note_replaced(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
@@ -79,7 +81,7 @@ def note_unknown(connection: Connection, session: Session, relations: Sequence[R
 
 def note_unbegun(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
     """Note that the tables of these names, and no others, have had no rows so far. Errors: psycopg's own."""
-    values = {"schemas": [one.schema for one in relations], "tables": [one.table for one in relations]}
+    values = named((one.schema, one.table) for one in relations)
     connection.execute(session.sql("applied_tables", "note_unbegun"), {"pipeline": session.pipeline, **values})
 
 
@@ -175,19 +177,18 @@ def _sql(session: Session, name: str) -> sql.Composed:
     return statement("applied_tables", name, schema=session.schema, here=here)
 
 
-def _values(relations: Iterable[Relation]) -> dict[str, list[Any]]:
-    known = [relation for relation in relations if relation.oid is not None]
+def _values(relations: Iterable[Relation]) -> dict[str, str]:
+    known = [(relation.oid, relation) for relation in relations if relation.oid is not None]
     columns = [
-        (place, column)
-        for place, relation in enumerate(known, start=1)
+        (place, column.number, column.name)
+        for place, (_, relation) in enumerate(known, start=1)
         for column in relation.columns
         if column.number is not None
     ]
     return {
-        "source_oids": [relation.oid for relation in known],
-        "schemas": [relation.schema for relation in known],
-        "tables": [relation.table for relation in known],
-        "column_tables": [place for place, _ in columns],
-        "numbers": [column.number for _, column in columns],
-        "columns": [column.name for _, column in columns],
+        "source_oids": numbers(oid for oid, _ in known),
+        **named((relation.schema, relation.table) for _, relation in known),
+        "column_tables": numbers(place for place, _, _ in columns),
+        "numbers": numbers(number for _, number, _ in columns),
+        "columns": texts(name for *_, name in columns),
     }

@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, PlanError
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.steps import Statement
+from airflow_parallel_apply.postgres.arrays import named
 
 Name = tuple[str, str]
 _NONE: Final = (0, 0, 0)
@@ -62,10 +63,6 @@ def _followed(
 ) -> list[str]:
     """The names of the followed tables, of those that were there, of which these are parts."""
     above = {oid for (oid,) in connection.execute(session.sql("sent_rows", "above"), {"oids": parts})}
-    wanted = {
-        "schemas": [schema for schema, _ in names],
-        "tables": [table for _, table in names],
-        "pipeline": session.pipeline,
-    }
+    wanted = {"pipeline": session.pipeline, **named(names)}
     found = connection.execute(session.sql("side_writes", "tables"), wanted).fetchall()
     return [name for oid, name, _ in found if oid in above and oid in there]

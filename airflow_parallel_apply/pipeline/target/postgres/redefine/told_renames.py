@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.arrays import named
 
 Name = tuple[str, str]
 
@@ -46,8 +47,7 @@ def was_told(connection: Connection, session: Session, pairs: Sequence[tuple[Nam
 def _run(
     connection: Connection, session: Session, statement: str, names: Collection[Name] = (), **values: object
 ) -> list[Any]:
-    wanted = {"schemas": [schema for schema, _ in names], "tables": [table for _, table in names]}
     cursor = connection.execute(
-        session.sql("told_renames", statement), {"pipeline": session.pipeline, **wanted, **values}
+        session.sql("told_renames", statement), {"pipeline": session.pipeline, **named(names), **values}
     )
     return cursor.fetchall() if cursor.description else []
