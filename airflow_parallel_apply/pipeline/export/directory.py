@@ -44,8 +44,13 @@ class FilesPlace:
     def format(self) -> str:
         return self._format
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return ()
+
     @contextmanager
     def attempt(self) -> Iterator[FilesAttempt]:
+        self._dataset.require_whole()
         newest = self._dataset.newest()
         if newest is not None and POSITION not in newest.positions:
             raise EncodeError(

@@ -120,7 +120,7 @@ def _export(
     export_id: str = "",
 ) -> ExportReport:
     # Once a text, always a text: readers of a place find one type.
-    texts = set(options.texts)
+    texts = {*options.texts, *place.texts}
     while True:
         with place.attempt() as attempt:
             held = attempt.held

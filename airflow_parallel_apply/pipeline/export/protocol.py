@@ -123,6 +123,11 @@ class Place(Protocol):
         """The form of what is written."""
         ...
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns, as schema.table.column, that keep the source's text, as the place's own address says."""
+        ...
+
     def attempt(self) -> AbstractContextManager[Attempt]:
         """Begin. What was written and not committed is taken back at its end."""
         ...

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.encode.columns.texts import texts
 from airflow_parallel_apply.pipeline.encode.pieces import joined, pieces
+from airflow_parallel_apply.pipeline.errors import EncodeError
 
 _QUOTE = '"'
 
@@ -32,6 +33,13 @@ class CsvEncoder:
 
     def body(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
         for part in pieces(batches):
+            if part.num_columns == 1 and part.column(0).null_count:
+                raise EncodeError(
+                    "a null in the only column would be an empty line, which readers of CSV pass over",
+                    op="encode",
+                    column=self._names[0],
+                    hint="Take another format, or another column beside it.",
+                )
             line = pc.binary_join_element_wise(*(_cells(column) for column in part.columns), ",")
             lines = pc.binary_join_element_wise(line, "\n", "")
             yield joined(lines)  # type: ignore[misc]  # bytes that nobody copies

@@ -109,6 +109,17 @@ class Dataset:
             if not self._require_all_from(version):
                 return found
 
+    def require_whole(self) -> None:
+        """Look whether manifests are gone, before another one is made in their place: then nothing would tell. Reads
+        none. Errors: `EncodeError`.
+        """
+        version = 0
+        for span in self._merged.cover():
+            if span.first != version:
+                raise self._gone(version, span.first - 1)
+            version = span.last + 1
+        self._require_all_from(version)
+
     def data_path(self, table: str, relation_id: int, name: str) -> str:
         """The path of a new file. A table's name is escaped as in URLs where a file system could not have it."""
         return f"{quote(table, safe=_FOLDER_CHARACTERS)}/{relation_id}/{name}"
@@ -181,13 +192,19 @@ class Dataset:
         return written is not None and self._clock() - written >= grace
 
     def _require_all_from(self, version: int) -> bool:
-        """True if a version is there by now. Errors: `EncodeError` where it is not, and later ones are."""
+        """True if a version is there by now. Errors: `EncodeError` where it, or one behind it, is gone, and others that
+        came later are there.
+        """
         found = (version_of(path) for path in self.place.names(FOLDER))
-        first = min((one for one in found if one is not None and one >= version), default=None)
-        # A folder's listing may miss what is made meanwhile, and have what comes behind it.
-        if first is not None and first > version and self._size(version) is None:
-            raise self._gone(version, first - 1)
-        return first is not None
+        listed = sorted(one for one in found if one is not None and one >= version)
+        for one in listed:
+            # A folder's listing may miss what is made meanwhile, and have what comes behind it.
+            while version < one and self._size(version) is not None:
+                version += 1
+            if version < one:
+                raise self._gone(version, one - 1)
+            version = one + 1
+        return bool(listed)
 
     def _gone(self, first: int, last: int) -> EncodeError:
         return EncodeError(

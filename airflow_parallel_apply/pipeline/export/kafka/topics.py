@@ -58,6 +58,10 @@ class TopicPlace:
     def format(self) -> str:
         return self._address.format
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self._address.text_columns
+
     @contextmanager
     def attempt(self) -> Iterator[TopicAttempt]:
         topic = self._address.exports_topic
@@ -71,6 +75,7 @@ class TopicPlace:
                         hint="Export to a prefix of its own.",
                     )
                 topics.ensure(topic, partitions=1, is_compacted=True)
+                _require_compacted(topic, topics.cleanup_policy(topic))
                 producer = fence(self._address, [topic])[topic]
                 writer = TopicWriter(self._address, topics, producer, self._options, self._cancelled)
                 records = last_records(self._address, topic)
@@ -103,7 +108,7 @@ class TopicAttempt:
         return _DONE + export_id in self._records
 
     def write(self, stretch: Stretch, texts: Collection[str], progress: Progress) -> None:
-        self._writer.write(stretch, texts, progress)
+        self._writer.write(stretch, texts, progress, is_first=self.held is None)
 
     def commit(self, stretch: Stretch, held: Held) -> ExportReport | None:
         written = self._writer
@@ -137,3 +142,13 @@ class TopicAttempt:
 
     def _put(self, key: str, value: dict[str, Any]) -> None:
         produce(self._producer, self._topic, json.dumps(value).encode(), key.encode(), 0, {})
+
+
+def _require_compacted(topic: str, policy: str | None) -> None:
+    """Refuse a topic of records that was made as brokers make others. `policy`: None where it is not told."""
+    if policy not in (None, "compact"):
+        raise ConfigurationError(
+            f"topic {topic} has cleanup.policy={policy}, by which brokers remove what it says of exports",
+            op="export",
+            hint=f"kafka-configs.sh --alter --topic '{topic}' --add-config cleanup.policy=compact",
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,10 +15,12 @@ from airflow_parallel_apply.pipeline.encode.pool import Pool
 from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.encode.ranges import cursors
 from airflow_parallel_apply.pipeline.encode.stream import range_count
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError
 from airflow_parallel_apply.pipeline.export.options import ExportOptions
 from airflow_parallel_apply.pipeline.export.protocol import Portion, Stretch
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
+from airflow_parallel_apply.pipeline.target.kafka.check import has_messages, retyped_columns
 from airflow_parallel_apply.pipeline.target.kafka.messages import TableMessages, table_messages
 from airflow_parallel_apply.pipeline.target.kafka.registry import registered_schema_id
 from airflow_parallel_apply.pipeline.target.kafka.sending import BY_KEY, Sender, produce
@@ -55,18 +57,25 @@ class TopicWriter:
         self._options = options
         self._cancelled = cancelled
         self._tables: dict[int, TableMessages] = {}
+        self._counts: Mapping[str, int] = {}
+        self._begins = False
         self._lock = threading.Lock()
         self.rows = self.bytes_ = 0
         self.topics: set[str] = set()
         self.texts: set[str] = set()
 
-    def write(self, stretch: Stretch, texts: Collection[str], progress: Progress) -> None:
-        """Encode side by side, and send in order. Errors: those of the pool."""
+    def write(self, stretch: Stretch, texts: Collection[str], progress: Progress, *, is_first: bool) -> None:
+        """Encode side by side, and send in order. `is_first`: nothing says what the topics have. Errors: those of the
+        pool.
+        """
         if stretch.export_id and self._address.format is MessageFormat.DEBEZIUM:
             raise ConfigurationError(
                 "a query has rows, and Debezium's envelope is one of changes", op="export", hint="Take json or avro."
             )
         address = replace(self._address, text_columns=tuple(texts))
+        self._counts = self._all_topics.counts()
+        # A query's rows change nothing of what others have sent.
+        self._begins = is_first and not stretch.export_id
         with progress.attempt() as count:
 
             def works() -> Iterator[Callable[[], Iterator[_Encoded]]]:
@@ -119,6 +128,7 @@ class TopicWriter:
                     raise ConfigurationError(
                         f"table {relation.name} {trouble}", op="export", hint="Leave it out of the export."
                     )
+                self._require_fitting(address, relation)
                 found = table_messages(
                     address,
                     relation,
@@ -128,3 +138,25 @@ class TopicWriter:
                 self.texts.update(f"{relation.name}.{name}" for name in found.typing.texts)
                 self._tables[relation.relation_id] = found
             return self._tables[relation.relation_id]
+
+    def _require_fitting(self, address: KafkaAddress, relation: Relation) -> None:
+        """Refuse a topic that has messages which these would not go with."""
+        topic = address.topic(relation.name)
+        count = self._counts.get(topic)
+        if count is None:
+            return
+        if self._begins and has_messages(address, topic, count):
+            raise EncodeError(
+                f"topic {topic} has messages, and {address.exports_topic} does not say of which changes",
+                op="export",
+                hint="Export to a prefix of its own; or delete the topic, if nobody needs it.",
+            )
+        if names := retyped_columns(address, relation, count):
+            raise EncodeError(
+                f"table {relation.name} has messages whose key does not have {', '.join(names)} as the source's text, "
+                "which they have to be now: a row would have two keys",
+                op="export",
+                table=relation.name,
+                column=names[0],
+                hint="Export to another prefix, with these columns as text from the beginning (texts, --text).",
+            )

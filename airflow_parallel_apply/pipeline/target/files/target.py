@@ -125,6 +125,7 @@ class FilesTarget:
 
     def own(self, generation: int) -> None:
         """Once in `GRACE` it removes files, too, that no manifest names and that are too old to be anybody's."""
+        self._dataset.require_whole()
         now, is_due = self._clock(), False
 
         def owned(head: Head) -> Head | None:
@@ -149,6 +150,8 @@ class FilesTarget:
         return head.routing_digest
 
     def lay_out(self, *, log_id: str, routing: Routing, generation: int) -> int:
+        self._dataset.require_whole()
+
         def laid_out(head: Head) -> Head | None:
             if head.pipeline:
                 self._require_ledger(head)

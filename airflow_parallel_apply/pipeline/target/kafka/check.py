@@ -9,10 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from airflow_parallel_apply.pipeline.encode.columns.parse import NOT_FINITE
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.model.change import Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
-from airflow_parallel_apply.pipeline.model.value_type import ValueKind, ValueType
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.expectation import Expectation
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat, PartitionBy
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
@@ -62,7 +64,7 @@ def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics
                 else "Delete the topic if nobody needs it, or exclude the table."
             )
             yield replace(_table(relation, f"has a topic {topic} that is not empty"), note=note)
-        elif names := _retyped(address, relation, counts[topic]):
+        elif names := retyped_columns(address, relation, counts[topic]):
             yield _table(
                 relation,
                 f"has messages whose key does not have {', '.join(names)} as the source's text, as text_columns "
@@ -99,38 +101,54 @@ def _troubles(address: KafkaAddress, relation: Relation, channels: int, counts: 
         yield f"cannot be encoded: {error.message}"
 
 
-def _retyped(address: KafkaAddress, relation: Relation, count: int) -> list[str]:
+def retyped_columns(address: KafkaAddress, relation: Relation, count: int) -> list[str]:
     """Columns of a table's key that are to keep the source's text, and do not in the messages that are there. A schema
     registry refuses such a change by itself.
     """
     texts = address.texts(relation.name)
-    key = [relation.columns[index] for index in relation.key_indexes if relation.columns[index].name in texts]
-    sent = _first_key(address, address.topic(relation.name), count) if key else None
-    if sent is None or address.format is MessageFormat.AVRO:
+    key = [relation.columns[index] for index in relation.key_indexes]
+    left = {column.name: column for column in key if column.name in texts}
+    if not left or address.format is MessageFormat.AVRO:
         return []
-    values = json.loads(sent)
-    known = [column for column in key if column.name in values]
-    return [column.name for column in known if not _is_source_text(values[column.name], column.value)]
+    found: list[str] = []
+    with closing(make_consumer(address)) as consumer:
+        for message in read_to_end(consumer, address.topic(relation.name), dict.fromkeys(range(count), 0)):
+            if message.key() is None:
+                continue
+            values = json.loads(message.key())
+            told = {name: name not in values or _is_source_text(values[name], left[name]) for name in left}
+            found += [name for name, is_text in told.items() if is_text is False]
+            left = {name: column for name, column in left.items() if told[name] is None}
+            if not left:
+                break
+    return found
 
 
-def _is_source_text(value: object, of: ValueType) -> bool:
+def _is_source_text(value: object, column: Column) -> bool | None:
+    """Whether a key has a value as the source's text; None where it would be sent so either way."""
     if not isinstance(value, str):
         return False
-    if of.kind is ValueKind.BYTES:
-        return value.startswith("\\x")
-    return of.kind not in (ValueKind.TIMESTAMP, ValueKind.INSTANT) or "T" not in value
-
-
-def _first_key(address: KafkaAddress, topic: str, count: int) -> bytes | None:
-    """The key of the first message of a topic that has one."""
-    with closing(make_consumer(address)) as consumer:
-        found = read_to_end(consumer, topic, dict.fromkeys(range(count), 0))
-        return next((message.key() for message in found if message.key() is not None), None)
+    match column.value.kind:
+        case ValueKind.BYTES:
+            return value.startswith("\\x")
+        case ValueKind.TIMESTAMP | ValueKind.INSTANT:
+            return "T" not in value
+        case ValueKind.FLOAT if value in NOT_FINITE:
+            return None
+        case ValueKind.DECIMAL if column.kind is KeyKind.DECIMAL:
+            # Typed it has all digits of its scale, as text none that a key does not need.
+            is_whole = len(value.partition(".")[2]) == column.value.scale > 0
+            return not is_whole or (False if value.endswith("0") else None)
+        case _:
+            return True
 
 
 def has_messages(address: KafkaAddress, topic: str, count: int) -> bool:
-    """True unless all of a topic's partitions are empty. Errors: librdkafka's own."""
-    return any(high > low for low, high in _watermarks(address, topic, count))
+    """True if a consumer finds a message; what was aborted is none. Errors: librdkafka's own; `Unavailable`."""
+    ends = enumerate(_watermarks(address, topic, count))
+    starts = {partition: low for partition, (low, high) in ends if high > low}
+    with closing(make_consumer(address)) as consumer:
+        return next(read_to_end(consumer, topic, starts), None) is not None
 
 
 def had_messages(address: KafkaAddress, topic: str, count: int) -> bool:

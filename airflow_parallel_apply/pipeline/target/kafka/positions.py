@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
-from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
-from airflow_parallel_apply.pipeline.target.kafka.records import read_to_end
+from airflow_parallel_apply.pipeline.target.kafka.records import read_to_end, removed_records
 from airflow_parallel_apply.pipeline.target.kafka.sending import produce
 
 HEAD: Final = 0
@@ -27,6 +26,7 @@ PARTITIONS: Final = 1 + MAX_CHANNELS
 _NEAR: Final = 16
 """Offsets before a partition's end in which its last record is looked for first."""
 _FURTHER: Final = 16
+_ANEW: Final = "drop the pipeline, and begin anew with topics of another prefix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Positions:
             back *= _FURTHER
         for place, (low, _) in ends.items():
             if low > 0 and place not in found:
-                raise _removed(self.topic, place)
+                raise removed_records(self.topic, place, op="read positions", instead=_ANEW)
         return found
 
     def _ends(self, place: int) -> tuple[int, int] | None:
@@ -120,15 +120,6 @@ class Positions:
             message.partition(): json.loads(message.value())
             for message in read_to_end(self._consumer, self.topic, starts)
         }
-
-
-def _removed(topic: str, place: int) -> TargetError:
-    return TargetError(
-        f"partition {place} of topic {topic} had records, and the last one was removed",
-        op="read positions",
-        hint="Compaction keeps it, retention does not: the topic's cleanup.policy must be compact alone. What was sent "
-        "is known no more: drop the pipeline, and begin anew with topics of another prefix.",
-    )
 
 
 def _unknown(kafka: Any) -> tuple[int, ...]:

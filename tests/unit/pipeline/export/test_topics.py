@@ -17,7 +17,13 @@ import pytest
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.formats import Format
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost, Unavailable
+from airflow_parallel_apply.pipeline.errors import (
+    ConfigurationError,
+    EncodeError,
+    OwnershipLost,
+    TargetError,
+    Unavailable,
+)
 from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
@@ -140,6 +146,36 @@ def test_one_that_learns_it_between_two_messages_says_so_too(broker: KafkaBroker
     fence(address, ["one"])
     with pytest.raises(OwnershipLost):
         send_while_it_may()
+
+
+def test_a_record_of_exports_that_brokers_may_remove_is_refused(broker: KafkaBroker, log_url: str) -> None:
+    broker.state.create("shop._exports", 1)
+    with pytest.raises(ConfigurationError, match=r"topic shop\._exports has cleanup\.policy=delete"):
+        export(broker, log_url)
+    broker.state.settings["shop._exports"]["cleanup.policy"] = "compact"
+    assert export(broker, log_url).rows == 7
+    records = broker.state.topics["shop._exports"][0]
+    records.removed = records.end
+    records.log.clear()
+    with pytest.raises(TargetError, match=r"_exports had records, and the last one was removed"):
+        export(broker, log_url)
+    del broker.state.topics["shop._exports"]
+    with pytest.raises(EncodeError, match=r"topic shop\.public\.t has messages, and shop\._exports does not say"):
+        export(broker, log_url)
+    assert sent(broker) == CHANGES
+
+
+def test_keys_have_one_form_in_all_exports(broker: KafkaBroker, log_url: str) -> None:
+    export(broker, log_url, until_seqno=1)
+    with pytest.raises(EncodeError, match=r"table public\.t has messages whose key does not have id"):
+        export(broker, log_url, texts=("public.t.id",))
+    assert export(broker, log_url).rows == 3
+
+
+def test_columns_keep_their_text_as_the_url_says(broker: KafkaBroker, log_url: str) -> None:
+    assert export(broker, log_url, query="?text_columns=public.t.id").texts == ("public.t.id",)
+    assert committed(broker.address, TOPIC)[0].key == b'{"id":"1"}'
+    assert export(broker, log_url).texts == ("public.t.id",)
 
 
 def test_places_of_others_are_left_alone(broker: KafkaBroker, log_url: str, tmp_path: Path) -> None:

@@ -136,6 +136,20 @@ def test_once_a_day_a_run_removes_what_no_manifest_names(tmp_path: Path) -> None
     assert not orphan.exists()
 
 
+def test_a_manifest_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    target = opened(tmp_path)
+    target.lay_out(log_id="log", routing=Routing(channels=1), generation=1)
+    for generation in range(2, 16):
+        target.own(generation)
+    gone = tmp_path / "_manifests" / f"{12:020d}.json"
+    gone.unlink()
+    with pytest.raises(EncodeError, match=r"manifests 12 to 12 of .* are gone"):
+        opened(tmp_path).own(16)
+    with pytest.raises(EncodeError, match=r"manifests 12 to 12 of .* are gone"):
+        opened(tmp_path).lay_out(log_id="log", routing=Routing(channels=2), generation=16)
+    assert not gone.exists()
+
+
 def test_a_pipeline_that_is_dropped_leaves_its_files_and_who_they_are_of_to_nobody(tmp_path: Path) -> None:
     target = opened(tmp_path)
     target.lay_out(log_id="log", routing=Routing(channels=1), generation=1)

@@ -1,0 +1,66 @@
+"""Looking at the messages of a topic before a run: whether there are any, and how their keys were written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from airflow_parallel_apply.demo.kafka import KafkaBroker
+from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueType
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.target.kafka.check import has_messages, retyped_columns
+from airflow_parallel_apply.pipeline.target.kafka.client import fence
+from airflow_parallel_apply.pipeline.target.kafka.sending import open_transaction, produce, transaction
+
+TOPIC = "feed.public.t"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[KafkaAddress]:
+    with KafkaBroker(default_partitions=1) as broker:
+        url = f"kafka://{broker.address}/feed"
+        yield KafkaAddress.parse(Endpoint(conn_id="feed", url=url), is_staged=False)
+
+
+def test_what_was_sent_and_aborted_is_no_message(address: KafkaAddress) -> None:
+    producer = fence(address, ["one"])["one"]
+    with open_transaction(producer):
+        produce(producer, TOPIC, b"", b"", 0, {})
+        producer.flush()
+    assert not has_messages(address, TOPIC, 1)
+    with transaction(producer):
+        produce(producer, TOPIC, b"", None, 0, {})
+    assert has_messages(address, TOPIC, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "type_name", "keys", "found"),
+    [
+        ("typed", "decimal 10 2", ["1.25", "1.50"], ["id"]),
+        ("text", "decimal 10 2", ["1.25", "1.5"], []),
+        ("either", "decimal 10 2", ["1.25"], []),
+        ("whole", "decimal 10 0", ["10"], []),
+        ("numbers", "float 64", ["NaN", 1.5], ["id"]),
+        ("texts", "float 64", ["NaN", "1.5"], []),
+    ],
+)
+def test_a_column_of_a_key_is_told_by_the_first_value_that_its_two_forms_do_not_share(
+    address: KafkaAddress, table: str, type_name: str, keys: list[object], found: list[str]
+) -> None:
+    value = ValueType.parse(type_name)
+    column = Column(name="id", type_name="", kind=KeyKind(value.kind), key=True, value=value)
+    relation = Relation(
+        relation_id=0, schema="public", table=table, replica_identity=ReplicaIdentity.KEY, columns=(column,)
+    )
+    producer = fence(address, ["one"])["one"]
+    with transaction(producer):
+        for key in keys:
+            produce(producer, address.topic(relation.name), b"", json.dumps({"id": key}).encode(), 0, {})
+    asked = replace(address, text_columns=(f"{relation.name}.id",))
+    assert retyped_columns(asked, relation, 1) == found
