@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import StoreName
+from airflow_parallel_apply.pipeline.log.mark import mark_of
 from airflow_parallel_apply.pipeline.model.epoch import Branch
 from airflow_parallel_apply.pipeline.store.channel_log.feeder import LEFT_SECONDS, ChannelLogFeeder
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
-from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.protocol import Stretch
 from tests.contract.stores import (
     CHANNELS,

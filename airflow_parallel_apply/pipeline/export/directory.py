@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset, FilesLost
 from airflow_parallel_apply.pipeline.encode.files.manifest import DataFile, FileManifest
@@ -19,6 +20,7 @@ from airflow_parallel_apply.pipeline.export.file_writer import FileWriter
 from airflow_parallel_apply.pipeline.export.options import ExportOptions
 from airflow_parallel_apply.pipeline.export.protocol import Held, Stretch
 from airflow_parallel_apply.pipeline.export.report import ExportReport
+from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 
 POSITION: Final = "exported"
@@ -28,6 +30,8 @@ _EXPORT_IDS: Final = "export_ids"
 """The key of the state in which each manifest has the ids of all queries' exports up to it: merged ones keep the last
 one's state alone.
 """
+_MARK: Final = "mark"
+"""The key of the mark of a log's last transaction."""
 
 
 class FilesPlace:
@@ -93,6 +97,7 @@ class FilesAttempt:
             format=self._newest.format,
             position=self._newest.positions[POSITION],
             texts=self._newest.kept_as_text,
+            mark=Mark(**mark) if (mark := self._newest.state.get(_MARK)) else None,
         )
 
     def has(self, export_id: str) -> bool:
@@ -124,7 +129,7 @@ class FilesAttempt:
             kept_as_text=held.texts,
             tables=() if self._writer is None else self._writer.schemas(),
             files=tuple(self._files),
-            state={_EXPORT_IDS: [*self._export_ids(), stretch.export_id]} if stretch.export_id else {},
+            state=self._state(stretch, held),
         )
         writer, self._writer = self._writer, None
         try:
@@ -159,6 +164,11 @@ class FilesAttempt:
             texts=() if newest is None else _texts_of(newest),
             export_id=export_id,
         )
+
+    def _state(self, stretch: Stretch, held: Held) -> dict[str, Any]:
+        if stretch.export_id:
+            return {_EXPORT_IDS: [*self._export_ids(), stretch.export_id]}
+        return {} if held.mark is None else {_MARK: asdict(held.mark)}
 
     def _export_ids(self) -> list[str]:
         return [] if self._newest is None else list(self._newest.state.get(_EXPORT_IDS, ()))

@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.export.protocol import QUERIES, Attempt, He
 from airflow_parallel_apply.pipeline.export.query import QueryPortions
 from airflow_parallel_apply.pipeline.export.report import ExportReport
 from airflow_parallel_apply.pipeline.export.windows import windows
+from airflow_parallel_apply.pipeline.log.mark import mark_of
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 
@@ -34,9 +35,10 @@ def export_changes(
     """Add the changes behind the place's position, up to `options.until_seqno`, and commit them with the position.
 
     `place`: a directory, or a URL. Columns with values that their types cannot hold keep the source's text from then
-    on, and are named. Errors: `EncodeError`, also for a place that has another log's changes, or another format;
-    `LogError` for what was purged; `Unavailable` for a log that ends before the position, and when cancelled. Whatever
-    it raises, all of this call is committed, or nothing: the next one goes on from what the place has.
+    on, and are named. Errors: `EncodeError`, also for a place that has another log's changes, or another format, and
+    for a log that has another transaction at the place's position; `LogError` for what was purged; `Unavailable` for a
+    log that ends before the position, and when cancelled. Whatever it raises, all of this call is committed, or
+    nothing: the next one goes on from what the place has.
     """
     opened = open_place(place, options, cancelled)
 
@@ -50,6 +52,7 @@ def export_changes(
             server=log.identity.server,
             database=log.identity.database,
             export_id="",
+            mark=mark_of(log, last),
             portions=lambda passed_over: windows(
                 log,
                 after,
@@ -71,6 +74,15 @@ def export_changes(
                 op="export",
                 hint="It is tried again: a network file system may show an older state for a moment. If the log was "
                 "restored together with its source, export to another place.",
+            )
+        mark = None if attempt.held is None else attempt.held.mark
+        if mark is not None and position > state.purged_seqno and mark_of(log, position) != mark:
+            raise EncodeError(
+                f"the log has another transaction of seqno {position} than the one that {place} has",
+                op="export",
+                seqno=position,
+                hint="The log was restored to an earlier moment, or its first copy was made again: export to another "
+                "place.",
             )
         last = state.last_seqno if options.until_seqno is None else min(options.until_seqno, state.last_seqno)
         return behind(position, last)
@@ -102,6 +114,7 @@ def export_query(
             server=database.conn_id,
             database=database.conn_id,
             export_id=query.export_id,
+            mark=None,
             portions=lambda passed_over: QueryPortions(  # noqa: ARG005  # a query passes nothing over
                 lambda: open_query(database, query.sql), query, options.window_bytes
             ).read(),
@@ -139,7 +152,14 @@ def _export(
                 continue
             position = NO_SEQNO if stretch.last_seqno is None else stretch.last_seqno
             added = attempt.commit(
-                stretch, Held(origin=origin, format=place.format, position=position, texts=tuple(sorted(texts)))
+                stretch,
+                Held(
+                    origin=origin,
+                    format=place.format,
+                    position=position,
+                    texts=tuple(sorted(texts)),
+                    mark=stretch.mark,
+                ),
             )
             if added is not None:
                 return added

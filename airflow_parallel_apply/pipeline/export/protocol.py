@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping
 from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.export.report import ExportReport
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
+from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.model.change import Relation
 
 QUERIES: Final = "queries"
@@ -61,19 +62,22 @@ class Portion(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """The contents of a place. `origin`: the log whose changes it has, or `QUERIES`. `position`: the last seqno.
-    `texts`: columns, as schema.table.column, that keep the source's text from now on.
+    `texts`: columns, as schema.table.column, that keep the source's text from now on. `mark`: of the last transaction;
+    None where an older version of the software kept none.
     """
 
     origin: str
     format: str
     position: int
     texts: tuple[str, ...] = ()
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """An addition to a place. `portions` takes a function that is told how many rows
-    are passed over. `server`, `database`: whose rows they are. `export_id`: of a query.
+    are passed over. `server`, `database`: whose rows they are. `export_id`: of a query. `mark`: of a log's last
+    transaction, looked up before its rows are read.
     """
 
     first_seqno: int | None
@@ -82,6 +86,7 @@ class Stretch:
     server: str
     database: str
     export_id: str
+    mark: Mark | None
     portions: Callable[[Callable[[int], None]], Iterator[Portion]]
 
 

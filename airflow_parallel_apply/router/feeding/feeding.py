@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, Unavailable
+from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
-from airflow_parallel_apply.pipeline.store.mark import Mark
 from airflow_parallel_apply.pipeline.store.memory.subject import Subject
 from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket, TicketKind

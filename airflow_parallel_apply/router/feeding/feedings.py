@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
+from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
-from airflow_parallel_apply.pipeline.store.mark import Mark
 from airflow_parallel_apply.pipeline.store.memory.subject import FEED, FORGET, HELD, STATS, TRIM, Subject
 from airflow_parallel_apply.pipeline.store.protocol import StoreStats, Stretch
 from airflow_parallel_apply.pipeline.stream.ticket import Ticket

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from airflow_parallel_apply.pipeline.store.mark import Mark
+from airflow_parallel_apply.pipeline.log.mark import Mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig, StoreName
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, LogError, ParallelApplyError
+from airflow_parallel_apply.pipeline.log.mark import mark_of
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
@@ -20,7 +21,6 @@ from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.partition.open import open_partitioner
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.feed import feed_stretch
-from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.memory.feeder import MemoryFeeder
 from airflow_parallel_apply.pipeline.store.memory.subject import FEED, HELD, Subject
 from airflow_parallel_apply.pipeline.store.open import open_feeder, open_store, store_status

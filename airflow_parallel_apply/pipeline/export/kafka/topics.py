@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.export.kafka.writing import TopicWriter
 from airflow_parallel_apply.pipeline.export.options import ExportOptions
 from airflow_parallel_apply.pipeline.export.protocol import Held, Stretch
 from airflow_parallel_apply.pipeline.export.report import ExportReport
+from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
 from airflow_parallel_apply.pipeline.target.kafka.client import fence, kafka_errors
@@ -102,7 +103,10 @@ class TopicAttempt:
     @property
     def held(self) -> Held | None:
         found = self._records.get(_PLACE)
-        return None if found is None else Held(**{**found, "texts": tuple(found["texts"])})
+        if found is None:
+            return None
+        mark = found.get("mark")
+        return Held(**{**found, "texts": tuple(found["texts"]), "mark": Mark(**mark) if mark else None})
 
     def has(self, export_id: str) -> bool:
         return _DONE + export_id in self._records

@@ -25,9 +25,9 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.checked_file import checked_bytes, read_checked
 from airflow_parallel_apply.pipeline.log.directory import LogDirectory, file_errors, publish
+from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.store.mark import Mark
 from airflow_parallel_apply.pipeline.store.protocol import Stretch
 
 _OWNER: Final = "pipeline.json"

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import file_errors
+from airflow_parallel_apply.pipeline.log.mark import Mark, mark_of
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.store.channel_log.directory import (
@@ -33,7 +34,6 @@ from airflow_parallel_apply.pipeline.store.channel_log.directory import (
 )
 from airflow_parallel_apply.pipeline.store.channel_log.file import ChannelWriter
 from airflow_parallel_apply.pipeline.store.channel_log.held import held_status
-from airflow_parallel_apply.pipeline.store.mark import Mark, mark_of
 from airflow_parallel_apply.pipeline.store.protocol import Split, StoreStatus, Stretch
 
 BUFFER_BYTES: Final = 64 * 2**20

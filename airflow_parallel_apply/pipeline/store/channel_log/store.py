@@ -17,6 +17,7 @@ import xxhash
 
 from airflow_parallel_apply.pipeline.errors import LogError
 from airflow_parallel_apply.pipeline.log.directory import file_errors
+from airflow_parallel_apply.pipeline.log.mark import mark_of
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.log.verified import VerifiedFiles
 from airflow_parallel_apply.pipeline.model.change import BUCKET_COUNT
@@ -25,7 +26,6 @@ from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.channel_log.directory import ChannelDirectory, ChannelFile, Held, chain
 from airflow_parallel_apply.pipeline.store.even_ranges import even_ranges
 from airflow_parallel_apply.pipeline.store.log import LogStore
-from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, FileBranch, StoreBranch
 
 _verified: Final[set[tuple[str, str]]] = set()

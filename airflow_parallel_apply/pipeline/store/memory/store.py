@@ -6,11 +6,11 @@ import logging
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import RouterEndpoint
+from airflow_parallel_apply.pipeline.log.mark import mark_of
 from airflow_parallel_apply.pipeline.log.protocol import LogReader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.store.log import LogStore
-from airflow_parallel_apply.pipeline.store.mark import mark_of
 from airflow_parallel_apply.pipeline.store.memory.link import RouterLink
 from airflow_parallel_apply.pipeline.store.memory.subject import FORGET, HELD, Subject
 from airflow_parallel_apply.pipeline.store.protocol import ALL_ROWS, StoreBranch, StreamBranch

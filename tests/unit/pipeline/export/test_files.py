@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +298,18 @@ def test_a_log_that_was_set_back_is_noticed(log_url: str, place: str, tmp_path: 
     with pytest.raises(Unavailable, match=r"ends at seqno 2, and .* up to seqno 4: .*another place"):
         export(former, place)
     assert changes(place) == CHANGES
+
+
+def test_a_log_that_was_set_back_and_has_grown_again_is_noticed(log_url: str, place: str, tmp_path: Path) -> None:
+    export(log_url, place)
+    again = str(tmp_path / "again")
+    make_log(again)
+    append(again, 0, [*TRANSACTIONS, [Change("I", 5, "e")]], times=[datetime(2027, 1, 1, tzinfo=UTC)] * 6)
+    with pytest.raises(EncodeError, match=r"another transaction of seqno 4 than the one that .*another place"):
+        export(again, place)
+    append(log_url, 5, [[Change("I", 5, "e")]])
+    export(log_url, place)
+    assert changes(place) == [*CHANGES, (5, 0, "insert", 5, "e")]
 
 
 def test_a_file_that_was_swept_before_its_commit_is_noticed(log_url: str, place: str) -> None:

@@ -1,6 +1,6 @@
 """The mark of a transaction: by which a history is told from another one with the same seqnos.
 
-A log and its source may be restored to an earlier moment, and then other transactions get seqnos that a store has seen
+A log and its source may be restored to an earlier moment, and then other transactions get seqnos that a reader has seen
 already. Where a transaction ends in its source, and when it was committed, tell them apart; and a transaction that is
 the same has the same ones before it. So whoever holds rows keeps the mark of the last transaction that they are of.
 """
