@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, general_findings, new_finding
-from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.postgres.arrays import numbers
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
@@ -45,6 +45,7 @@ def pooler_findings(session: Session) -> tuple[Finding, ...]:
 
 def table_findings(
     connection: psycopg.Connection[Any],
+    publication: str,
     followed: Sequence[SourceTable],
     patterns: TablePatterns,
     role: str,
@@ -66,7 +67,7 @@ def table_findings(
             ),
         )
     by_oid = {table.oid: table for table in followed}
-    are_sent = any(table.generated for table in followed)
+    are_sent = sends_generated(connection, publication, followed)
     cursor = connection.cursor(row_factory=dict_row)
     cursor.execute(statement("check_tables"), {"oids": numbers(by_oid)})
     found = [

@@ -28,10 +28,15 @@ def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: 
     """
     table = find_table(session, newer if is_renamed else older)
     found = compare_definitions(older, newer)
-    if table is None or found.uncertain or found.unclear:
+    if table is None:
         return ()
     computed = {column.name for column in table.columns.values() if column.is_generated}
-    changes = list(_changes(found, set(table.columns), computed))
+    if found.uncertain or found.unclear:
+        # One that the target computes is a plain one at the source now, whichever it is.
+        plain = [one for one in found.unclear if one.name in computed]
+        changes = [text for one in plain for text in (f"DROP COLUMN {shown(one.name)}", adding(one))]
+    else:
+        changes = list(_changes(found, set(table.columns), computed))
     return (f"ALTER TABLE {shown(*session.address.place(newer))} {', '.join(changes)}",) if changes else ()
 
 

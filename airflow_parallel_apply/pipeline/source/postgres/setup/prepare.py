@@ -253,7 +253,14 @@ class Preparation:
         return (
             *pooler_findings(self.session),
             *server_findings(connection, self.slot.name, is_first_run=mine.is_first_run()),
-            *table_findings(connection, followed, self.config.tables, server.user, is_first_run=mine.is_first_run()),
+            *table_findings(
+                connection,
+                self.publication,
+                followed,
+                self.config.tables,
+                server.user,
+                is_first_run=mine.is_first_run(),
+            ),
             *capture_findings(connection, self.session.place, self.config.ddl),
         )
 

@@ -129,7 +129,8 @@ class Recopying:
             self._require_undone(tables)
             if not tables:
                 return ()
-            found = errors(table_findings(self._session.catalog(), tables, self._config.tables, server.user))
+            connection = self._session.catalog()
+            found = errors(table_findings(connection, self._publication, tables, self._config.tables, server.user))
             if found:
                 what = "; ".join(finding.what for finding in found)
                 raise self._wrong(f"the source {self._session.place}: {what}", hint_of(found))
