@@ -108,10 +108,10 @@ def export(
 def _require_one(log_url: str, sql: str, source: str, export_id: str) -> None:
     if bool(log_url) == bool(sql):
         raise ConfigurationError(
-            "--log-url and --sql: one of them says what is exported", hint="Give a log, or a query with its --source."
+            "exactly one of --log-url and --sql says what to export", hint="Give a log, or a query with its --source."
         )
     if sql and not (source and export_id):
         raise ConfigurationError(
             "--sql needs --source and --export-id",
-            hint="The database that runs it, and a word for this export, such as the day: repeated, it adds nothing.",
+            hint="Name the database that runs it, and an id for this export, such as the day: it is exported once.",
         )

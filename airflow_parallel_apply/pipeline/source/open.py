@@ -58,5 +58,5 @@ def open_adopting(
 
 def _unable(endpoint: Endpoint, op: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{op} is not for a source at {endpoint.scheme}://", op=op, hint="Its connector offers nothing of the kind."
+        f"{op} is not for a source at {endpoint.scheme}://", op=op, hint="Its connector does not offer this."
     )

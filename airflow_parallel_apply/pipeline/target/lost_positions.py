@@ -11,18 +11,18 @@ def positions_lost(place: str, table: str = "", *, pipeline: str | None) -> Targ
     """
     rows = f", and {table} has rows" if table else ""
     return TargetError(
-        f"the pipeline's positions in {place} are gone{rows}: what was applied is known no more",
+        f"the pipeline's positions in {place} are gone{rows}: nothing shows what was applied",
         op="route",
         pipeline=pipeline,
-        hint=f"Put them back, and the tables, as they were at one moment. {START_ANEW}",
+        hint=f"Restore positions and tables as of one moment. {START_ANEW}",
     )
 
 
 def of_another_log(place: str, applied: str, known: str, *, pipeline: str) -> TargetError:
     """The error of a target that was set back to before its pipeline was started anew, while the ledger was not."""
     return TargetError(
-        f"the target {place} has applied log {applied}, and the pipeline's ledger goes by log {known}: one of the two "
-        "is an older state of itself",
+        f"the target {place} has applied log {applied}, and the pipeline's ledger names log {known}: one of the two is "
+        "an older state of itself",
         op="route",
         pipeline=pipeline,
         hint=f"Restore both as of one moment, with the log of then. {START_ANEW}",

@@ -227,7 +227,7 @@ def test_a_pooler_without_replication_connections_or_resets_is_told_of(source_ds
     session = SourceSession(Endpoint(conn_id="source", url=source_dsn), application_name="test")
     with (
         closing(session),
-        pytest.raises(ConfigurationError, match=r"PgBouncer does from 1\.23 on"),
+        pytest.raises(ConfigurationError, match=r"PgBouncer 1\.23 or later does"),
         session.errors("prepare"),
     ):
         raise psycopg.OperationalError("connection failed: FATAL:  unsupported startup parameter: replication")

@@ -220,7 +220,7 @@ def _unsent_findings(row: Mapping[str, Any], table: SourceTable) -> Iterator[Fin
             table.name,
             f"the partition {part} of {table.name} is unlogged: no change of its rows is sent",
             f"ALTER TABLE {name} SET LOGGED",
-            note="Its rows that are there are copied with those of the others.",
+            note="Its existing rows are copied with those of the others.",
         )
     if row["is_foreign"]:
         yield _finding(

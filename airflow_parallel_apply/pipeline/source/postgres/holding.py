@@ -55,7 +55,7 @@ def held_up_hint(connection: psycopg.Connection[Any], *, by_all_databases: bool 
         [by_all_databases],
     ).fetchall()
     if not found:
-        return "A transaction that is open at the source holds it up; look at pg_stat_activity and pg_locks."
+        return "An open transaction at the source holds it up; look at pg_stat_activity and pg_locks."
     prepared = ", ".join(gid if is_here else f"{gid} (in the database {database})" for gid, database, is_here in found)
     where = "" if all(is_here for _, _, is_here in found) else ", in its database"
     return (

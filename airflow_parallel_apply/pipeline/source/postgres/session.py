@@ -242,8 +242,8 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
         return ConfigurationError(
             f"the source {place} takes no replication connection: {text}",
             op=op,
-            hint="A connection pooler stands in between that does not pass them on (PgBouncer does from 1.23 on): let "
-            "the source's connection name the server itself, at least for the first run, recopy and adopt-source.",
+            hint="A connection pooler in between does not pass them on (PgBouncer 1.23 or later does): let the "
+            "source's connection name the server itself, at least for the first run, recopy and adopt-source.",
         )
     if state == sqlstate.DUPLICATE_PREPARED_STATEMENT:
         return ConfigurationError(f"the source {place} says: {text}", op=op, hint=RESET_HINT)
@@ -265,7 +265,7 @@ def _translated(error: Exception, *, op: str, place: str) -> ParallelApplyError:
         return Unavailable(
             f"the source {place}: {text}",
             op=op,
-            hint="A transaction that is open at the source holds it up; look at pg_stat_activity.",
+            hint="An open transaction at the source holds it up; look at pg_stat_activity.",
         )
     if not state or state.startswith(_UNREACHABLE):
         return Unavailable(f"the source {place} cannot be reached: {text}", op=op, hint=hint_while_away(str(error)))

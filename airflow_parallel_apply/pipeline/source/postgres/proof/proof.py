@@ -260,7 +260,7 @@ def _addition_doubt(publication: str, found: ObservedTable) -> Doubt:
         table=name,
         what=f"{name} was added to publication {publication} by somebody else",
         note=f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLE ONLY "
-        f"{quoted(found.registered.schema, found.registered.table)}; the next run follows the table, if it is to.",
+        f"{quoted(found.registered.schema, found.registered.table)}; the next run follows the table, if it matches.",
     )
 
 

@@ -250,8 +250,8 @@ class PostgresAdopting:
             "changes may be missing",
             op=self._op,
             pipeline=self._config.pipeline,
-            hint="Was it made anew? Then what was committed before is missing. If the server is still there that was "
-            f"upgraded: start it, run adopt-source --before-upgrade there, upgrade again. {_START_ANEW}",
+            hint="If it was created anew, what was committed before is missing. If the server that was upgraded still "
+            f"exists: start it, run adopt-source --before-upgrade there, and upgrade again. {_START_ANEW}",
         )
 
     def _unvouched(self, what: str, hint: str) -> ConfigurationError:

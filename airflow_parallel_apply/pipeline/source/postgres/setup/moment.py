@@ -78,7 +78,7 @@ def new_slot(session: Session, name: str, *, temporary: bool = False) -> Iterato
                 raise Unavailable(
                     f"slot {name} was made by somebody else a moment ago",
                     op="prepare",
-                    hint="It is tried again, and says whose it is.",
+                    hint="It is tried again, and the next try says whose it is.",
                 ) from failure
             raise failure
         high, low = (result.get_value(0, 1) or b"").decode().split("/")

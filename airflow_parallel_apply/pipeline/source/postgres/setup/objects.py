@@ -88,7 +88,7 @@ class PipelineObjects:
                 f"slot {self.slot.name} at {self.session.place} is that of a pipeline in the database {slot.database}",
                 op="prepare",
                 pipeline=self.pipeline,
-                hint="A server has one slot of a name: give this pipeline another slot, or another name.",
+                hint="Slot names are unique on a server: give this pipeline another slot, or another name.",
             )
         found = self._commented()
         if found is None:

@@ -170,6 +170,6 @@ def behind(flushed_lsn: int, wanted: str, *, op: str) -> Unavailable:
         f"the source's WAL ends at {lsn_text(flushed_lsn)}, and {wanted}: the source was restored, or replaced by a "
         "server that was behind. It still has the last transaction that the log has of it",
         op=op,
-        hint="It is tried again, and goes on once the WAL is past that: SELECT pg_switch_wal() at the source helps an "
-        "idle one.",
+        hint="It is tried again, and continues once the WAL is past that: SELECT pg_switch_wal() at the source helps "
+        "an idle one.",
     )

@@ -32,8 +32,8 @@ def require_held(connection: psycopg.Connection[Any], *, schema: str) -> None:
         raise Unavailable(
             "somebody renamed the table or its schema at the target while rows were written",
             table=".".join(found),
-            hint="Nothing of them is committed. Try again: that takes what has the name by then, or says where the "
-            "table is.",
+            hint="None of these rows is committed. Try again: the next try takes the table that has the name by then, "
+            "or says where it is.",
         )
 
 

@@ -113,7 +113,7 @@ def _staged_twice(
     if row is None:
         return None
     return LogError(
-        f"changes of one key were not neighbours when they were staged: {key_text(keys, row)}",
+        f"changes of one key were not adjacent when they were staged: {key_text(keys, row)}",
         table=found.part.table.relation.name,
         hint="The order of the log's rows is at fault; report it. With channels=1 the unit is replayed instead.",
     )

@@ -304,8 +304,8 @@ def _series(connection: Connection, session: Session, *, lock: bool = False) -> 
 
 def _undecided(name: str) -> TargetError:
     return TargetError(
-        f"branch {name} was committed by hand, which the pipeline had not decided: its rows are in the target, and no "
-        "position knows of them",
+        f"branch {name} was committed by hand, though the pipeline had not decided that: its rows are in the target, "
+        "and no position includes them",
         hint=f"No run can tell which rows these are. Restore the target from a backup. {START_ANEW}",
     )
 

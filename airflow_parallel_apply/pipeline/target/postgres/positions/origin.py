@@ -185,14 +185,14 @@ def origin_findings(connection: Connection, session: Session, channels: int, rol
         yield finding(
             f"commits carry no replication origin, since role {role} may not call {names}: {means}",
             f"GRANT EXECUTE ON FUNCTION {names} TO {quoted(role)}",
-            note="As a superuser, in the target's database. Only who follows the target's own changes needs it.",
+            note="As a superuser, in the target's database. Only readers of the target's own changes need it.",
         )
     elif not closed.has_room(channels):
         yield finding(
             f"commits carry no replication origin: {channels} channels need as many, the server has room for "
             f"{closed.room} ({closed.setting}), and others have {closed.others}: {means}",
             f"ALTER SYSTEM SET {closed.setting} = {closed.others + channels}",
-            note="Then restart the server. Only who follows the target's own changes needs it.",
+            note="Then restart the server. Only readers of the target's own changes need it.",
         )
 
 
@@ -254,6 +254,6 @@ def _held(error: psycopg.errors.ObjectInUse) -> Unavailable:
     end = f"SELECT pg_terminate_backend({holder[0]})" if holder else "pg_terminate_backend"
     return Unavailable(
         f"another session holds the pipeline's replication origin: {what}",
-        hint=f"It is none of this pipeline's, or a pooler keeps it for a client that was killed: end it at the target "
-        f"({end}), and the run goes on by itself.",
+        hint=f"It is not this pipeline's, or a pooler keeps it for a client that was killed. End it at the target "
+        f"({end}); the run then continues by itself.",
     )

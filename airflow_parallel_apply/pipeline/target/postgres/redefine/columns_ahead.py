@@ -54,5 +54,5 @@ def _ahead(newer: Relation) -> PlanError:
         f"columns of {newer.name} have taken each other's names at the target before the rows came that the source "
         "wrote before that",
         table=newer.name,
-        hint=f"Undo that at the target, then run again: the run stops where it is to be done. Or: {recopying(newer)}",
+        hint=f"Undo that at the target, then run again: the run stops where it is due. Or: {recopying(newer)}",
     )
