@@ -167,7 +167,13 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
     )
 
     def otherwise(
-        expression: str, *, path: str = "public", name: str = "g", type_name: str = "integer", is_tried: bool = True
+        expression: str,
+        *,
+        path: str = "public",
+        name: str = "g",
+        type_name: str = "integer",
+        read: str = "integer",
+        is_tried: bool = True,
     ) -> list[str]:
         definition = f"{type_name} GENERATED ALWAYS AS ({expression}) STORED"
         relation = Relation(
@@ -175,7 +181,7 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
             schema="public",
             table="t",
             replica_identity=ReplicaIdentity.KEY,
-            columns=(Column(name="id", type_name="integer", key=True), Column(name="b", type_name="integer")),
+            columns=(Column(name="id", type_name="integer", key=True), Column(name="b", type_name=read)),
             expressions=((name, definition),),
         )
         with psycopg.connect(target_dsn) as connection:
@@ -201,6 +207,32 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
     assert otherwise("x.h(b) * 2") == ["g"]
     assert otherwise("f(b) * 2", path="x, public") == ["g"]
     assert otherwise("b) STORED, ADD y integer GENERATED ALWAYS AS (b") == ["g"]
+    # A cast to the column's type, or of what it is computed of, is in no expression.
+    assert otherwise("lpad('', b, ' ')", name="h", type_name="character varying(5)", is_tried=False) == ["h"]
+    assert otherwise("lpad('', b, ' ')", name="h", type_name="character varying") == []
+    assert otherwise("(x.f(b) * 2)", read="smallint", is_tried=False) == ["g"]
+
+
+TYPES = {
+    "a cast to its type": ("a numeric(9,3), b integer, g numeric(9,2)", "a numeric(9,3), b integer, g numeric"),
+    "a cast of what it reads": ("a integer, b integer, g integer", "a numeric, b integer, g integer"),
+}
+
+
+@pytest.mark.parametrize("types", variants(TYPES, seldom=[], gated=["a cast to its type"]))
+def test_one_expression_of_other_types_is_another(rig: Rig, types: str) -> None:
+    """Source and target print both in the same words, which leave out casts by assignment."""
+    for dsn, columns in zip((rig.source_dsn, rig.target_dsn), TYPES[types], strict=True):
+        execute(dsn, f"CREATE TABLE t (id integer PRIMARY KEY, {columns} GENERATED ALWAYS AS (a / b) STORED)")
+    with pytest.raises(FatalError, match=r"t, column g: the target computes.*(where a is|numeric as)") as refused:
+        rig.prepare()
+    command = re.search(r"Run (ALTER TABLE .*?STORED)", str(refused.value))
+    assert command is not None, str(refused.value)
+    execute(rig.target_dsn, *command[1].split("; "))
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 7, 3), (2, 8, 3)")
+    rig.run()
+    assert rig.rows("SELECT g FROM t ORDER BY id", side="source") == rig.rows("SELECT g FROM t ORDER BY id")
 
 
 @gated

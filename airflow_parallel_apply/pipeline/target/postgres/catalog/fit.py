@@ -112,6 +112,16 @@ def is_cast_by_text(old: str, new: str) -> bool:
     return names.isdisjoint(_FLOATS) and any(names <= family for family in _FAMILIES[:2])
 
 
+def differ_in_limits(one: str, other: str) -> bool:
+    """True if two types differ in nothing but which values they refuse: they have the same functions and operators."""
+    if one == other:
+        return True
+    if one.endswith("[]") != other.endswith("[]"):
+        return False
+    names = {name_of_built_in(text.removesuffix("[]")) for text in (one, other)}
+    return None not in names and (len(names) == 1 or names == {"text", "character varying"})
+
+
 def fit(source: str, target: str) -> Fit:
     """Tell how the target's type takes values of the source's."""
     if source == target:

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import computes_alike
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import computes_alike, differ_in_limits
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import (
     as_taken,
     expression_of,
@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text impo
     type_of,
 )
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping as giving_type
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -31,24 +32,37 @@ OTHERWISE: Final = "the target computes the column by another expression than th
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
     """A column that the target computes, in a table of the relation or, as `place` says, in a partition of it.
-    `definition`: the source's.
+    `definition`: the source's. `unlike`: the indexes in the relation of those columns that it is computed of which have
+    another type here. `beside`: those that are computed of such columns, itself included.
     """
 
-    relation: Relation
+    table: TargetTable
     place: str
     name: str
     type_name: str
     expression: str
     definition: str
+    unlike: tuple[int, ...]
+    beside: tuple[Computed, ...] = ()
+
+    @property
+    def relation(self) -> Relation:
+        """Its table's."""
+        return self.table.relation
 
     @property
     def difference(self) -> str:
         """For people."""
-        ours, theirs = f"{self.type_name} as {self.expression}", type_of(self.definition)
-        return f"{self.place} has it as {ours}, the source as {theirs} as {expression_of(self.definition)}"
+        columns = [self.relation.columns[index] for index in self.unlike]
+        ours = [f"{column.name} is {self.table.columns[column.name].declared_sql}" for column in columns]
+        theirs = [f"{column.name} is {column.type_name}" for column in columns]
+        return (
+            f"{self.place} has it as {self.type_name} as {self.expression}{_where(ours)}, "
+            f"the source as {type_of(self.definition)} as {expression_of(self.definition)}{_where(theirs)}"
+        )
 
     def fix(self, connection: Connection) -> str:
-        """The statement after which the target computes it as the source does, in all rows and partitions; or not at
+        """The statements after which the target computes it as the source does, in all rows and partitions; or not at
         all, where it reads what no two servers have alike.
         """
         table, name = quoted(self.relation.schema, self.relation.table), quoted(self.name)
@@ -56,8 +70,15 @@ class Computed:
             return f"ALTER TABLE {table} DROP COLUMN {name}"
         if self.is_fixed_in_place(connection):
             return f"ALTER TABLE {table} ALTER COLUMN {name} SET EXPRESSION AS ({expression_of(self.definition)})"
-        definition = as_taken(self.definition, connection.info.server_version)
-        return f"ALTER TABLE {table} DROP COLUMN {name}, ADD COLUMN {name} {definition}"
+        # The server alters no type of a column that others are computed of.
+        made = {one.name: as_taken(one.definition, connection.info.server_version) for one in self.beside or (self,)}
+        drops = ", ".join(f"DROP COLUMN {quoted(one)}" for one in made)
+        adds = ", ".join(f"ADD COLUMN {quoted(one)} {definition}" for one, definition in made.items())
+        retypes = [giving_type(self.table, index) for index in sorted({at for one in self.beside for at in one.unlike})]
+        if not retypes:
+            return f"ALTER TABLE {table} {drops}, {adds}"
+        commands = (text for commands in retypes for text in commands)
+        return "; ".join((f"ALTER TABLE {table} {drops}", *commands, f"ALTER TABLE {table} {adds}"))
 
     def retyping(self, connection: Connection, former: str) -> str | None:
         """The statement that casts its values to the source's type, as the same statement did there: that computes none
@@ -71,7 +92,8 @@ class Computed:
 
     def is_fixed_in_place(self, connection: Connection) -> bool:
         """True if a new expression is enough."""
-        return connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION and _fits(self)
+        is_known = connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION
+        return is_known and _fits(self) and not self.unlike
 
 
 def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> Iterator[Computed]:
@@ -79,7 +101,7 @@ def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *,
     psycopg's own.
     """
     wanted = {
-        (table.oid, name): (table.relation, definition)
+        (table.oid, name): (table, definition)
         for table in tables
         for name, definition in table.relation.expressions
         if name in table.columns and table.columns[name].generated
@@ -91,13 +113,23 @@ def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *,
             statement("expressions", "computed", schema=schema), {"oids": list({oid for oid, _ in wanted})}
         ).fetchall()
         columns = [
-            Computed(relation=relation, place=place, name=name, type_name=type_name, expression=text, definition=also)
-            for oid, place, name, type_name, text in found
+            Computed(
+                table=table,
+                place=place,
+                name=name,
+                type_name=type_name,
+                expression=text,
+                definition=definition,
+                unlike=_unlike(table, read),
+            )
+            for oid, place, name, type_name, text, read in found
             if (oid, name) in wanted
-            for relation, also in [wanted[oid, name]]
+            for table, definition in [wanted[oid, name]]
         ]
         other = [column for column in columns if not _is_same(connection, column)]
-    yield from other
+    for column in other:
+        beside = (one for one in columns if one.table.oid == column.table.oid and one.unlike and column.unlike)
+        yield replace(column, beside=tuple({one.name: one for one in beside}.values()))
 
 
 def require_computed_alike(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> None:
@@ -122,7 +154,7 @@ def _without_search_path(connection: Connection) -> Iterator[None]:
 
 def _is_same(connection: Connection, column: Computed) -> bool:
     theirs = expression_of(column.definition)
-    if reads_its_server(column.definition) or not _fits(column):
+    if reads_its_server(column.definition) or not _fits(column) or column.unlike:
         return False
     # Servers of other versions may print one expression in other words. To ask is dear: it makes a table, and no
     # transaction that has made a temporary one can be prepared.
@@ -131,6 +163,24 @@ def _is_same(connection: Connection, column: Computed) -> bool:
 
 def _fits(column: Computed) -> bool:
     return computes_alike(type_of(column.definition), column.type_name)
+
+
+def _unlike(table: TargetTable, names: Sequence[str]) -> tuple[int, ...]:
+    """The indexes in the relation of those of these columns that have another type than the source's: what is written
+    in the same words may be another function or operator then, or behind another cast.
+    """
+    found = []
+    for index, column in enumerate(table.relation.columns):
+        here = table.columns.get(column.name) if column.name in names else None
+        if here is not None and not any(
+            differ_in_limits(column.type_name, one) for one in (here.type_sql, here.declared_sql)
+        ):
+            found.append(index)
+    return tuple(found)
+
+
+def _where(what: Sequence[str]) -> str:
+    return f", where {' and '.join(what)}" if what else ""
 
 
 def _as_printed_here(connection: Connection, column: Computed) -> str | None:

@@ -29,7 +29,7 @@ def has_rows(connection: Connection, relation: Relation) -> bool:
 
 def brings_rows(connection: Connection, relation: Relation) -> bool:
     """True if the table has rows that this transaction brought."""
-    query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(_own_rows(connection, relation), BROUGHT)
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(own_rows(connection, relation), BROUGHT)
     return connection.execute(query).fetchone() == (True,)
 
 
@@ -38,7 +38,7 @@ def filling(connection: Connection, relation: Relation, column: Column, found_ty
     compared everywhere: not every type knows equality. `found_type`: the column's here, to which another type's value
     comes as it is printed: a cast to text says `true` for `t`, and drops a character type's blanks.
     """
-    table, name = _own_rows(connection, relation), sql.Identifier(column.name)
+    table, name = own_rows(connection, relation), sql.Identifier(column.name)
     fill = sql.SQL("NULL")
     if column.fill != "NULL":
         fill = sql.SQL(f"{column.fill}::{column.type_name}")
@@ -107,8 +107,8 @@ def retyping_to_fill(
     return alter.format(sql.Identifier(relation.schema, relation.table), name, sql.SQL(column.type_name), fill)
 
 
-def _own_rows(connection: Connection, relation: Relation) -> sql.Composed:
-    """Tables that inherit are followed as tables of their own."""
+def own_rows(connection: Connection, relation: Relation) -> sql.Composed:
+    """The table for a statement that is about its rows: tables that inherit are followed as tables of their own."""
     kind = connection.execute(
         "SELECT relkind = 'p' FROM pg_catalog.pg_class WHERE oid = to_regclass(format('%%I.%%I', %s::text, %s::text))",
         [relation.schema, relation.table],

@@ -39,6 +39,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.rename_columns imp
     left_of_present,
     rename_columns,
 )
+from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import require_cast, retyped_elsewhere
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
 
@@ -77,6 +78,7 @@ def follow(
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise untold(new, found.unclear)
     columns = find_columns(connection, session, new)
+    elsewhere = retyped_elsewhere(found.changes, columns) if is_first and not is_emptied else ()
     for name in dropped_computed(old, new) if ddl is not DdlPolicy.SKIP else ():
         if name in columns and columns[name].generated:
             _alter(connection, new, _dropping(new, name, columns[name]), ddl)
@@ -112,6 +114,7 @@ def follow(
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, uncomputing(new, column, columns[column.name]), ddl)
     if ddl is not DdlPolicy.SKIP:
+        require_cast(connection, new, elsewhere, columns)
         for alteration in computations(connection, session, old, new, columns):
             _alter(connection, new, alteration, ddl)
     if ddl is DdlPolicy.APPLY:

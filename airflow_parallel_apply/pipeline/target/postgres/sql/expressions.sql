@@ -1,7 +1,18 @@
 -- name: computed
--- Of tables and their partitions, each of which may have an expression of its own.
+-- Of tables and their partitions, each of which may have an expression of its own; and the columns that it reads. That is
+-- noted of the expression, before version 15 of the column.
 SELECT root.oid::bigint, format('%%I.%%I', n.nspname, c.relname), a.attname::text, format_type(a.atttypid, a.atttypmod),
-       pg_get_expr(d.adbin, d.adrelid)
+       pg_get_expr(d.adbin, d.adrelid),
+       ARRAY(
+           SELECT r.attname::text
+           FROM pg_depend x
+           JOIN pg_attribute r ON r.attrelid = x.refobjid AND r.attnum = x.refobjsubid
+           WHERE x.refclassid = 'pg_class'::regclass AND x.refobjid = held.oid AND x.refobjsubid NOT IN (0, a.attnum)
+               AND (x.classid, x.objid, x.objsubid) IN (
+                   ('pg_attrdef'::regclass, d.oid, 0), ('pg_class'::regclass, held.oid, a.attnum)
+               )
+           ORDER BY 1
+       )
 FROM unnest(%(oids)s::oid[]) AS root (oid)
 CROSS JOIN LATERAL (
     SELECT root.oid
