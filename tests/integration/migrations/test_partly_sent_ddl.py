@@ -21,6 +21,11 @@ _UNSENT = {
         "ALTER TABLE other ALTER x TYPE bigint",
         r"public\.t was rewritten while x",
     ),
+    "values of a name in small letters": (
+        "ALTER TABLE t ALTER x TYPE bigint USING x * 2",
+        'ALTER TABLE t ALTER "X" TYPE bigint',
+        r"public\.t was rewritten while x",
+    ),
     "a column called type": (
         "ALTER TABLE t ALTER type TYPE bigint USING type * 2",
         "CREATE INDEX ON other (type)",
@@ -72,7 +77,7 @@ _RENAMED = {
 
 @pytest.fixture
 def rig(rig: Rig) -> Rig:
-    columns = "(id integer PRIMARY KEY, m mood, p pair, x integer, y text, type integer)"
+    columns = '(id integer PRIMARY KEY, m mood, p pair, x integer, y text, type integer, "X" integer)'
     rig.both(
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
         "CREATE TYPE other_mood AS ENUM ('sad', 'ok')",

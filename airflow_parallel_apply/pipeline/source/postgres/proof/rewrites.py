@@ -198,20 +198,24 @@ def _is_told(
     called: Mapping[int, Names],
 ) -> bool:
     """True if statements of its transaction tell of an alteration as many times as tables show it, `total`. Where they
-    may mean the column of another table as well, they tell of both.
+    may mean another column or the column of another table as well, they tell of both: in a text capitals may count or
+    not.
     """
-    writers, place, column = alteration
-    sent = [message for message in messages if message.writers & writers]
-    tables = {table for _, table in called[place]}
+    sent = [message for message in messages if message.writers & alteration.writers]
+
+    def tables(place: int) -> Set[str]:
+        return {table.lower() for _, table in called[place]}
+
     namesakes = {
-        one.place
+        one
         for one in total
-        if (one.writers, one.column) == (writers, column) and tables & {table for _, table in called[one.place]}
+        if (one.writers, one.column.lower()) == (alteration.writers, alteration.column.lower())
+        and tables(alteration.place) & tables(one.place)
     }
 
-    def is_enough(places: Set[int]) -> bool:
-        wanted = sum(total[alteration._replace(place=one)] for one in places)
-        names = frozenset[tuple[str, str]]().union(*(called[one] for one in places))
-        return sum(message.retypes(column, names) for message in sent) >= wanted
+    def is_enough(alterations: Set[Alteration]) -> bool:
+        wanted = sum(total[one] for one in alterations)
+        names = frozenset[tuple[str, str]]().union(*(called[one.place] for one in alterations))
+        return sum(message.retypes(alteration.column, names) for message in sent) >= wanted
 
-    return is_enough({place}) and is_enough(namesakes)
+    return is_enough({alteration}) and is_enough(namesakes)

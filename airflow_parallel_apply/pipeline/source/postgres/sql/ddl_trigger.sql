@@ -62,8 +62,9 @@ REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 
 -- Tells of each rewrite of a followed table that a statement makes which its sender wrote as it is, without USING: a
 -- statement inside of a function, a DO block or another trigger is not what `current_query()` says, and adds its place to
--- the context. One in the script of an extension does not, before version 18. The body is read under the settings of the
--- session: a plain string of it may have no backslash.
+-- the context. One in the script of an extension does not, before version 18. Words are compared as the server reads
+-- them: in Turkish an i is none of USING. The body is read under the settings of the session: a plain string of it may
+-- have no backslash.
 CREATE OR REPLACE FUNCTION parallel_apply.capture_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $capture$
@@ -77,8 +78,8 @@ BEGIN
             'part', c.oid::bigint,
             'file', c.relfilenode::bigint,
             'is_plain', strpos(context, chr(10)) = 0 AND coalesce(
-                current_query() ~* E'\\malter\\s+(table|type)\\M'
-                    AND current_query() !~* E'\\m(using|(alter|create)\\s+extension)\\M',
+                current_query() COLLATE "C" ~* E'\\malter\\s+(table|type)\\M'
+                    AND current_query() COLLATE "C" !~* E'\\m(using|(alter|create)\\s+extension)\\M',
                 false
             )
         )::text
