@@ -1,5 +1,5 @@
-"""Transactions that hold up the source's locks and slots, for people: a prepared one has no session that shows it, and
-one that waits for a copy holds that copy up.
+"""Transactions that hold up the source's locks and slots, described for people: a prepared one has no session that
+would show it, and one that waits for a copy holds that copy up.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def lock_holder(connection: psycopg.Connection[Any], key: str) -> int | None:
 
 
 def held_up_hint(connection: psycopg.Connection[Any], *, by_all_databases: bool = False) -> str:
-    """The hint for what waited in vain. `by_all_databases`: a new slot waits for the transactions of the whole server;
-    locks are held by those of this database alone. Errors: psycopg's own.
+    """The hint for a wait that timed out. `by_all_databases`: a new slot waits for the transactions of the whole
+    server, a lock for those of this database alone. Errors: psycopg's own.
     """
     waiting = connection.execute(_BEHIND_US).fetchall()
     if waiting:

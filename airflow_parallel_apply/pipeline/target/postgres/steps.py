@@ -276,8 +276,8 @@ def _truncate(
 
 
 def _run_statement(connection: Connection, step: Statement) -> None:
-    """Inside a DO block, since that refuses to end the transaction whatever the text says. What it sets for itself, as
-    the time zone of the session that sent it, holds no longer than that.
+    """Run the text inside a DO block, which refuses to end the transaction whatever the text says. Settings made for
+    it, such as the time zone of the session that sent it, end with it.
     """
     block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(step.text)).as_string(connection)
     try:

@@ -252,7 +252,8 @@ class PostgresTarget:
     @contextmanager
     def _applying(self, unit: Unit) -> Iterator[Connection | None]:
         """The transaction of a unit; None when the unit is committed already. After an error the positions are read
-        again, since it may only say that somebody else was here: then the unit is done, or the ownership is lost.
+        again, because the error may only mean that somebody else was here: then the unit is done, or the ownership is
+        lost.
         """
         has_begun = False
         with self._session.errors("commit", channel=unit.channel, seqno=unit.last_seqno):

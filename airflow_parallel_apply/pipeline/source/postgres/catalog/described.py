@@ -140,8 +140,8 @@ def describe(
 
 
 def _as_told(shape: Shape, seen: Sighting) -> Shape:
-    """A table as it is now, with the generated columns that it had at a sighting behind which the source tells of each
-    change: no message names them. The expressions of those that have gone since are in the log.
+    """A table as it is now, with the generated columns that it had at a sighting after which the source reports each
+    change: no message names them. The log has the expressions of those that are gone by now.
     """
     types, columns = dict(seen.types), {number: one for number, one in shape.columns.items() if not one.generated}
     for number, name in seen.names:
@@ -302,8 +302,8 @@ def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape
 def _computed(
     shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
 ) -> dict[int, LivingColumn]:
-    """The columns that are computed and not sent, by number. One that is new counts once the message has all columns
-    that were made before it, under the names of now: those are what its expression calls them.
+    """The columns that are computed and not sent, by number. A new one counts once the message has all columns that
+    were created before it, under their present names, because its expression uses these.
     """
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
     before = known.computed if known is not None else None
@@ -323,9 +323,9 @@ def _computed(
 def _expressions(
     shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
 ) -> tuple[tuple[str, str], ...]:
-    """The expression of each generated column. The catalog has it with the names of now; if the message has other
-    names, it is the expression in the log, if there is one. That of a column which has gone since is in the log alone,
-    under the names of then: behind a renaming nobody knows it.
+    """The expression of each generated column. The catalog has it with the present names; if the message has other
+    names, the expression in the log is used, if there is one. For a column that is gone by now only the log has it,
+    under the names of that time: after a renaming it is unknown.
     """
     there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
     logged = dict(known.expressions) if known is not None and _are_named_as(known, there) else {}

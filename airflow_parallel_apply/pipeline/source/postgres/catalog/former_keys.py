@@ -22,9 +22,9 @@ def is_partial(
     seen: Sighting | None,
     known: Relation | None,
 ) -> bool:
-    """True if the message may lack columns of its key that are computed: by a part of it rows are not told apart.
-    `generated`: the table's columns of now that may have been such ones. `indexes`: the columns of the unique indexes
-    that it has now. Where those of before do not tell, an index that is younger than the message may have its columns.
+    """True if the message may lack computed columns of its key: a part of a key does not tell rows apart. `generated`:
+    the table's columns of now that may have been such ones. `indexes`: the columns of the unique indexes that it has
+    now. If the former ones do not show it, an index that is younger than the message may have its columns.
     """
     sent = {number for number, column in zip(numbers, wire.columns, strict=True) if column.key}
     gone = {*seen.generated}.difference(shape.columns) if seen is not None else set()

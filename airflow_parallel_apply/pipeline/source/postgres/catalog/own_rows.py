@@ -88,9 +88,9 @@ def renamed(names: Sequence[str], *, op: str) -> SourceChanged:
 
 
 def asked(connection: psycopg.Connection[Any], oid: int, question: sql.SQL, **values: sql.Composable) -> bool | None:
-    """The answer to a yes-or-no question about a table's rows, which calls it `{table}`. `values`: what else it names.
-    None: it is gone, may not be read, lost its name to another one meanwhile, or the answer takes longer than a minute.
-    Errors: psycopg's own.
+    """The answer to a yes-or-no question about a table's rows; the question calls the table `{table}`. `values`: what
+    else it names. None if the table is gone, may not be read, or lost its name to another one meanwhile, or if the
+    answer takes longer than a minute. Errors: psycopg's own.
     """
     try:
         with connection.transaction():

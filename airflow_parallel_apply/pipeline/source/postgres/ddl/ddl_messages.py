@@ -52,7 +52,7 @@ class DdlMessages:
 
     def text(self, xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
         """The statement in a message, in UTF-8; None where `parallel_apply.send_ddl` did not write it, or not in this
-        transaction. The server judges, which alone has the keys.
+        transaction. Only the server has the keys, so it decides.
         """
         if message.prefix == SIGHTING_PREFIX and message.transactional and self._is_signed(xid, message):
             self._sighted(commit_lsn, decoded(self._session.catalog(), message))

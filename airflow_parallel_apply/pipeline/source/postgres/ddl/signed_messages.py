@@ -67,8 +67,9 @@ class SignedMessage:
     is_exact: bool = False
 
     def mentions(self, words: str, *names: str) -> bool:
-        """True if it is DDL with words, a pattern, and with all of some names: a transaction may do more than it sends.
-        A name that is not known is empty. Of a block that builds its statements as it runs the words tell enough.
+        """True if the message is DDL that contains the words, a pattern, and all of the names: a transaction may do
+        more than it sends. A name that is not known is empty. For a block that builds its statements at run time the
+        words suffice.
         """
         return self._has(words) and (self._builds or all(self._has(_name(name)) for name in names if name))
 

@@ -116,9 +116,9 @@ def _emptied(
     fresh: Collection[int],
     attached: Collection[int],
 ) -> frozenset[int]:
-    """New partitions that the slot sends rows of and that may have lost some: those without rows, while they were
-    detached or unlogged, or by a TRUNCATE; any where truncations were not told all the time, since one in the
-    transaction that made a partition leaves it its file.
+    """New partitions whose rows the slot sends and that may have lost some. A partition without rows may have lost them
+    while it was detached or unlogged, or by a TRUNCATE; any partition may, if truncations were not reported all the
+    time, because one in the transaction that created it leaves its file.
     """
     parts: dict[int, int] = {}
     for before, after in changed:

@@ -78,7 +78,7 @@ def passed_types(known: Known, shapes: Iterable[Shape], now: Mapping[int, str]) 
 def written_types(
     connection: psycopg.Connection[Any], slot: str, publication: str, oid: int
 ) -> Mapping[str, frozenset[str]]:
-    """By the names of a table's columns, the types that they have in rows which are still to be captured: these rows
+    """The types that a table's columns have in rows which are still to be captured, by the columns' names: these rows
     bring them into the log. Errors: psycopg's own.
     """
     described = (one for one in descriptions(connection, slot, publication) if one.oid == oid)

@@ -270,7 +270,7 @@ def _files(table: RegisteredTable) -> frozenset[tuple[int, int, int, int]]:
 
 def _upgraded(table: RegisteredTable, found: ObservedTable | None) -> RegisteredTable:
     """The table at the server that took the place of the registered one: pg_upgrade keeps oids, files and rows, and
-    makes the catalog's entries anew. So any column may have been altered since, where there are other files.
+    creates the catalog's entries anew. So if files differ, any column may have been altered.
     """
     if found is None:
         return table
@@ -295,8 +295,8 @@ def _upgraded(table: RegisteredTable, found: ObservedTable | None) -> Registered
 
 
 def _is_left(table: RegisteredTable, found: ObservedTable | None, now: Observed, config: PipelineConfig) -> bool:
-    """True of a table that nothing publishes any more and that the patterns leave out. One that is gone is left once
-    another has its name, which who follows it then has to copy.
+    """True of a table that nothing publishes any more and that the patterns leave out. A table that is gone is left
+    once another one has its name; whoever follows that one has to copy it.
     """
     if found is None:
         return table.name in now.by_name and not config.tables.matches(table.schema, table.table)
@@ -325,8 +325,8 @@ def _remedy(doubts: Sequence[Doubt], config: PipelineConfig) -> str:
 
 
 def _vouching(doubts: Sequence[Doubt], config: PipelineConfig) -> Iterator[str]:
-    """The commands by which a person who knows the statements spares the copy. Who vouches for a table vouches for all
-    that was done to it: each command has all conditions of its tables.
+    """The commands with which a person who knows the statements can avoid the copy. To vouch for a table is to vouch
+    for everything that was done to it, so each command has all conditions of its tables.
     """
     of_tables: dict[str, tuple[str, ...]] = {}
     for doubt in doubts:

@@ -128,8 +128,8 @@ class Registration:
         return frozenset(part.oid for table in self.tables for part in table.partitions) - self.oids
 
     def entering(self, tables: Iterable[RegisteredTable], lsn: int, *, captured_lsn: int) -> Registration:
-        """With tables that are about to be published, as they are then, and with their commits from an LSN on. What was
-        captured is not sent again, whatever it was of.
+        """With tables that are about to be published, as they are then; their commits count from an LSN on. What was
+        captured is not sent again, whichever table it was of.
         """
         given = {table.oid: replace(table, is_entering=True) for table in tables}
         known = {table.oid: table for table in self.tables}
@@ -146,8 +146,8 @@ class Registration:
         return replace(self, left=tuple(sorted((kept | dict.fromkeys(oids, lsn)).items())))
 
     def seen_from(self, resume: ResumePoint | None) -> Registration:
-        """With the horizon that the log's last transaction leads to. What is read behind it without a look leads no
-        further: the source may have gone back meanwhile.
+        """With the horizon that the log's last transaction proves. What is read after it without a look at the catalog
+        proves no more: the source may have gone back meanwhile.
         """
         if self.horizon is None or self.ahead is None:
             return self
@@ -156,8 +156,8 @@ class Registration:
     def looked_at(
         self, tables: tuple[RegisteredTable, ...], horizon: int, resume: ResumePoint | None, *, has_new_types: bool
     ) -> Registration:
-        """With the tables of now, and with what is over now. An older horizon is as true, and spares the log a large
-        registration, unless there are types behind it which a followed table may come to use.
+        """With the present tables, and with what is over now. An older horizon is just as valid, and saves the log a
+        large registration, unless there are types above it that a followed table may come to use.
         """
         known = self.horizon or 0
         if len(tables) <= _FEW_TABLES or has_new_types:
@@ -167,8 +167,8 @@ class Registration:
         return replace(self, tables=tables, horizon=known if is_near else max(known, now), ahead=None)
 
     def having(self, *tables: RegisteredTable, instead_of: Collection[int] = ()) -> Registration:
-        """With these tables as they are given, instead of what was registered of them, and of others of their names,
-        or of these oids: of those nothing counts any more. From where on the tables count is their copies' matter.
+        """With these tables as given, instead of what was registered of them, of other tables with their names, or of
+        these oids: the former entries no longer count. Their copies determine from where on the tables count.
         """
         given, names = {table.oid for table in tables}, {table.name for table in tables}
         replaced = {*given, *instead_of}

@@ -180,8 +180,8 @@ class FirstRun:
             ) from error
 
     def _withdraw(self, error: BaseException) -> None:
-        """A slot that nobody will read must not hold back the source's WAL. Where even that fails, the next run does
-        it: the publication says that this one did not come to its end.
+        """Remove a slot that nobody will read, so that it does not hold back the source's WAL. If even that fails, the
+        next run does it: the publication says that this run did not come to its end.
         """
         with suppress(psycopg.Error):
             self.objects.slot.drop()

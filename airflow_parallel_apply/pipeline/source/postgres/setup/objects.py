@@ -192,8 +192,8 @@ class PipelineObjects:
         )
 
     def _not_ours(self, server: Server) -> SourceError:
-        """The comment is somebody else's. Where the log is there, it says what the comment was, since a log is made
-        last; what else was done to the publication is found by who wrote it.
+        """The error for a comment that is somebody else's. If there is a log, it says what the comment was, since the
+        log is created last; what else was done to the publication is found by who wrote it.
         """
         error = self.missing(f"publication {self.publication} was made or changed by somebody else")
         log = self.log()

@@ -94,8 +94,8 @@ class Decoder:
         self.transaction_count = 0
 
     def keep_description(self, message: bytes) -> None:
-        """Take a description that the server sends once, of a transaction that the log has. A table is looked up only
-        when a change needs it: it may be gone by now.
+        """Keep a description that the server sends only once, of a transaction that the log has. A table is looked up
+        only when a change needs it: it may be gone by now.
         """
         relation = self._described.keep(message)
         if relation is not None and self._passing is not None:

@@ -70,8 +70,8 @@ class SlotState:
     """The server's word for why it gave the slot up; None, too, where it tells none."""
 
     def read_changes(self, max_changes: int) -> int:
-        """How many changes to read at once: as asked, but not less than what is read again to get there. Otherwise a
-        backlog that was written fast would take time in proportion to its square.
+        """How many changes to read at once: as asked, but not fewer than are read again to get there. Otherwise the
+        time for a backlog that was written fast would grow with its square.
         """
         if self.reread_bytes < _REREAD_FREE_BYTES:
             return max_changes
@@ -193,8 +193,8 @@ class Slot:
         """True if a followed change waits behind what the log has. Looks at one transaction; if that is not ours, at
         some thousands. The slot stands where `advance` left it.
 
-        True as well when there is nothing but a long run of messages of others, or when others wrote so much that the
-        slot should let go of it: a capture then advances it. `SourceError` where the source lacks what the log has.
+        Also true if there is only a long run of others' messages, or if others wrote so much that the slot should let
+        go of it: a capture then advances it. `SourceError` where the source lacks what the log has.
         """
         state = self.state()
         resume = log.resume if state is None else log.resume_at(state.confirmed_lsn)
@@ -224,7 +224,8 @@ class Slot:
         return seen, bool(has_change)
 
     def require_resumable(self, log: LogPlace) -> None:
-        """As `advance` and a read would, advancing nothing. Nothing of a slot that is being read: its reader looks.
+        """Check what `advance` and a read would check, and advance nothing. A slot that is being read is not checked:
+        its reader does that.
 
         Errors: `SourceError` where the source lacks what the log has.
         """

@@ -89,8 +89,8 @@ _ALIKE: Final = (frozenset(_INTEGER_DIGITS), frozenset({"text", "character varyi
 
 
 def is_plain_cast(old: str, new: str) -> bool:
-    """True if a column takes another type by a cast that does not depend on a session's settings, and that leaves
-    little reason to write an expression instead: between numbers, between texts, or with another modifier alone.
+    """True if a column takes another type by a cast that depends on no session's settings, and for which hardly anybody
+    would write an expression instead: between numbers, between texts, or with another modifier alone.
     """
     ours, theirs = _parsed(old.removesuffix("[]")), _parsed(new.removesuffix("[]"))
     if ours is None or theirs is None or old.endswith("[]") != new.endswith("[]"):

@@ -21,9 +21,9 @@ _IN_THE_WAY: Final = "_in_the_way"
 
 
 class RenamedColumns(TargetError):
-    """Columns that had a definition's values so far have other names at the target, whatever has theirs by now.
-    `renamed`: the names there, and those of the definition. `statements`: what gives these back. `vouching`: see there;
-    empty where no other column has such a name. See `name_other_name`, too.
+    """Columns that have held a definition's values so far have other names at the target, whatever has their former
+    names now. `renamed`: the names there, and those of the definition. `statements`: what gives these back. `vouching`:
+    see there; empty where no other column has such a name. See `name_other_name`, too.
     """
 
     def __init__(self, relation: Relation, renamed: Mapping[str, str], statements: str, vouching: str) -> None:

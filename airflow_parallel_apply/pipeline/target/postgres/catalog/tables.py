@@ -228,16 +228,16 @@ def describe_tables(
 def hold_tables(
     connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
 ) -> tuple[TargetTable, ...]:
-    """As `describe_tables`, of tables that stay as they are described until the transaction ends: an alteration that is
-    under way is waited for, and a later one waits. The catalog alone tells of neither.
+    """As `describe_tables`, of tables that stay as they are described until the transaction ends: an alteration in
+    progress is waited for, and a later one waits. The catalog alone shows neither.
     """
     lock_tables(connection, relations, schema=schema)
     return describe_tables(connection, relations, schema=schema)
 
 
 def lock_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
-    """Keep the tables that are there as they are until the transaction ends; whether they kept their names, too, is for
-    `require_held` to tell. Errors: psycopg's own.
+    """Keep the existing tables as they are until the transaction ends; `require_held` tells whether they kept their
+    names, too. Errors: psycopg's own.
     """
     names = named((found.schema, found.table) for found in relations)
     there = connection.execute(statement("tables", "there", schema=schema), names).fetchall()

@@ -191,8 +191,8 @@ def settle_beside(session: Session) -> None:
 
 
 def remove_branches(session: Session) -> None:
-    """End all branches, those that are recorded by committing them: nothing of the pipeline shall be left. The record
-    stays until the positions go: whoever goes on with them is to find it. Errors: those of `end_branch`.
+    """End all branches, recorded ones by committing them, so that nothing of the pipeline is left. The record stays as
+    long as the positions, for whoever continues with them. Errors: those of `end_branch`.
     """
     with closing(session.another()) as connection:
         if not has_branches(connection, session):
@@ -228,8 +228,8 @@ def roll_back_of(connection: Connection, session: Session, scopes: Collection[st
 
 
 def require_none_undecided(connection: Connection, session: Session) -> None:
-    """Errors: `TargetError` where somebody committed a branch by hand, and nothing had decided that: the positions know
-    nothing of its rows, which would be applied again; psycopg's own.
+    """Errors: `TargetError` if somebody committed a branch by hand without a decision: the positions do not include its
+    rows, which would be applied again; psycopg's own.
     """
     found = connection.execute(session.sql("branches", "undecided"), {"pipeline": session.pipeline}).fetchone()
     if found is not None:
@@ -242,8 +242,8 @@ def is_decided(connection: Connection, session: Session) -> bool:
 
 
 def finish(connection: Connection, session: Session, series: Series) -> None:
-    """Commit the branches of a series, then move the positions: idempotent, and whoever does it does right. Errors:
-    `TargetError` where a branch was taken away that was decided to be committed; those of `end_branch`.
+    """Commit the branches of a series, then move the positions. Idempotent; anybody may do it. Errors: `TargetError`
+    where a branch was taken away that was decided to be committed; those of `end_branch`.
     """
     origins = CommitOrigins(session)
     with origins.letting_go():

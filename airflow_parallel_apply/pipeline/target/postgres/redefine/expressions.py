@@ -81,8 +81,9 @@ class Computed:
         return "; ".join((f"ALTER TABLE {table} {drops}", *commands, f"ALTER TABLE {table} {adds}"))
 
     def retyping(self, connection: Connection, former: str) -> str | None:
-        """The statement that casts its values to the source's type, as the same statement did there: that computes none
-        of them anew. None where the target does not have what that was done to. `former`: the source's definition then.
+        """The statement that casts its values to the source's type, as the same statement did there, without computing
+        any of them anew. None where the target does not have what that was done to. `former`: the source's definition
+        then.
         """
         is_retyped = expression_of(former) == expression_of(self.definition) and former != self.definition
         if not is_retyped or not _is_same(connection, replace(self, definition=former)):
@@ -184,8 +185,8 @@ def _where(what: Sequence[str]) -> str:
 
 
 def _as_printed_here(connection: Connection, column: Computed) -> str | None:
-    """The source's expression in this server's words, by a temporary table that never comes to be; None where the
-    server does not take it, or the role may not make one.
+    """The source's expression as this server prints it, found with a temporary table that is rolled back; None if the
+    server does not accept it, or the role may not create one.
     """
     found = None
     type_name, expression = type_of(column.definition), expression_of(column.definition)
