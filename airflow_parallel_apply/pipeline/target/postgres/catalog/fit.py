@@ -98,9 +98,14 @@ def is_plain_cast(old: str, new: str) -> bool:
     return ours.name == theirs.name or any(ours.name in family and theirs.name in family for family in _FAMILIES)
 
 
-def computes_alike(ours: str, theirs: str) -> bool:
+def computes_alike(source: str, target: str) -> bool:
     """True if an expression has the same text in columns of both types, whatever it rounds, cuts or fills up there."""
-    return ours == theirs or any({ours, theirs} <= family for family in _ALIKE)
+    if source == target or any({source, target} <= family for family in _ALIKE):
+        return True
+    ours, theirs = _parsed(source), _parsed(target)
+    if ours is None or theirs is None or {ours.name, theirs.name} != {"numeric"}:
+        return False
+    return ours.numbers[1:] == theirs.numbers[1:] != () and ours.numbers[0] <= theirs.numbers[0]
 
 
 def is_cast_by_text(old: str, new: str) -> bool:
