@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import UnfitColumns
 from airflow_parallel_apply.pipeline.encode.progress import Encoded, Progress
-from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.errors import EncodeError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.export.open import open_place, open_query
 from airflow_parallel_apply.pipeline.export.options import ExportOptions, QueryOptions
 from airflow_parallel_apply.pipeline.export.protocol import QUERIES, Attempt, Held, Place, Stretch
@@ -69,16 +69,24 @@ def export_changes(
         state = log.state()
         if position > state.last_seqno:
             raise Unavailable(
-                f"the log ends at seqno {state.last_seqno}, and {place} has its changes up to seqno {position}: it is "
-                "an older state of itself",
+                f"the log ends at seqno {state.last_seqno}, and {opened.url} has its changes up to seqno {position}: "
+                "it is an older state of itself",
                 op="export",
                 hint="It is tried again: a network file system may show an older state for a moment. If the log was "
                 "restored together with its source, export to another place.",
             )
+        if position < state.purged_seqno:
+            raise LogError(
+                f"seqnos {position + 1} to {state.purged_seqno} were purged from the log, and {opened.url} lacks them",
+                op="export",
+                seqno=position + 1,
+                hint="These changes are gone. Export the tables' rows by a query, to a place of its own; and let purge "
+                "keep what is still to be exported (--keep-hours).",
+            )
         mark = None if attempt.held is None else attempt.held.mark
         if mark is not None and position > state.purged_seqno and mark_of(log, position) != mark:
             raise EncodeError(
-                f"the log has another transaction of seqno {position} than the one that {place} has",
+                f"the log has another transaction of seqno {position} than the one that {opened.url} has",
                 op="export",
                 seqno=position,
                 hint="The log was restored to an earlier moment, or its first copy was made again: export to another "

@@ -19,9 +19,10 @@ from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.progress import Encoded
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.log.writing import open_writer
 from tests.support import written_log
 from tests.support.written_log import Change, append, make_log
 
@@ -310,6 +311,13 @@ def test_a_log_that_was_set_back_and_has_grown_again_is_noticed(log_url: str, pl
     append(log_url, 5, [[Change("I", 5, "e")]])
     export(log_url, place)
     assert changes(place) == [*CHANGES, (5, 0, "insert", 5, "e")]
+
+
+def test_what_was_purged_is_told_with_what_leads_on(log_url: str, place: str) -> None:
+    assert open_writer(log_url).purge(4)
+    with pytest.raises(LogError, match=r"seqnos 0 to 4 were purged from the log, and .* a query") as refused:
+        export(log_url, place)
+    assert "drop" not in str(refused.value)
 
 
 def test_a_file_that_was_swept_before_its_commit_is_noticed(log_url: str, place: str) -> None:
