@@ -40,6 +40,7 @@ JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace
 JOIN pg_catalog.pg_class r ON r.oid = k.confrelid
 JOIN pg_catalog.pg_namespace rn ON rn.oid = r.relnamespace
 WHERE k.contype = 'f' AND k.conparentid = 0 AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
+    AND coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true) -- Known from version 18 on.
 ORDER BY 2, 3, 1
 """
 

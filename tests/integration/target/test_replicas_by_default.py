@@ -15,6 +15,8 @@ import pytest
 from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import find_acting_keys
+from airflow_parallel_apply.postgres.acting_references import acting_references
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
@@ -113,3 +115,15 @@ def test_a_ddl_s_text_does_not_let_triggers_act_behind_it(rig: Rig) -> None:
     rig.transaction(rig.ddl("SET session_replication_role = origin"), "INSERT INTO t VALUES (1, 'quiet')")
     rig.run()
     assert rig.comparison().equal
+
+
+def test_a_key_that_is_not_enforced_acts_on_nothing(target_dsn: str) -> None:
+    with psycopg.connect(target_dsn) as connection:
+        if connection.info.server_version < 180000:
+            pytest.skip("each key is enforced")
+        connection.execute("CREATE TABLE p (id integer PRIMARY KEY)")
+        connection.execute("CREATE TABLE c (id integer REFERENCES p ON DELETE CASCADE NOT ENFORCED)")
+        assert acting_references(connection) == []
+        assert find_acting_keys(connection, schema="parallel_apply") == ()
+        connection.execute("ALTER TABLE c ALTER CONSTRAINT c_id_fkey ENFORCED")
+        assert len(acting_references(connection)) == len(find_acting_keys(connection, schema="parallel_apply")) == 1

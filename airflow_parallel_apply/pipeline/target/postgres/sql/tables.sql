@@ -252,6 +252,7 @@ JOIN pg_operator op ON op.oid = c.operator
 JOIN pg_namespace o ON o.oid = op.oprnamespace
 WHERE k.contype = 'f' AND k.conparentid = 0
   AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd'))
+  AND coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true) -- Known from version 18 on.
 GROUP BY k.oid, k.conrelid, k.confrelid, n.nspname, p.relname, k.condeferrable
 ORDER BY k.oid;
 
