@@ -208,6 +208,7 @@ def test_whoever_comes_next_commits_what_was_decided(
     assert kept(target_dsn) == 0
 
 
+@gated
 def test_no_snapshot_lies_inside_a_series(
     generation: Generation, target_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_branch_that_somebody_rolled_back_once_it_was_decided_stops_every_run_
     assert prepared(target_dsn) == []
 
 
+@gated
 def test_a_branch_that_somebody_committed_before_it_was_decided_stops_every_run_and_can_be_dropped(
     generation: Generation, target_dsn: str
 ) -> None:

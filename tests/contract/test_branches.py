@@ -141,6 +141,7 @@ def test_insertions_go_straight_into_the_table(
     assert series == [3]
 
 
+@gated
 def test_insertions_that_are_refused_are_told_with_their_place_and_those_before_them_stay(
     make: Make, target_dsn: str, log_url: str
 ) -> None:

@@ -43,6 +43,7 @@ def test_what_is_taken_together_starts_nowhere_above_a_failure(long: Generation)
     assert long.seqnos() == [EPOCH - 1, -1]
 
 
+@gated
 def test_a_failure_that_is_recorded_as_a_unit_ends_stops_the_next_one(
     long: Generation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

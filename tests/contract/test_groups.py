@@ -262,6 +262,7 @@ def test_a_stop_in_the_middle_leaves_one_seqno_and_a_run_of_the_other_consistenc
     assert set(make(4).seqnos()) == {last}
 
 
+@gated
 def test_channels_that_a_failed_run_left_apart_are_brought_together_first(
     make: Make, target_dsn: str, log_url: str
 ) -> None:
@@ -335,6 +336,7 @@ def test_a_failure_in_staging_lets_the_groups_below_it_commit(
     assert set(rows(target_dsn)) == set(range(40))
 
 
+@gated
 def test_unique_values_change_hands_between_channels_inside_groups(make: Make, target_dsn: str, log_url: str) -> None:
     with psycopg.connect(target_dsn) as connection:
         connection.execute("ALTER TABLE t ADD UNIQUE (v)")

@@ -140,6 +140,7 @@ def test_a_lease_that_is_over_is_taken_over(side: Side) -> None:
     assert (second.owner, second.is_owned, second.generation) == ("run2", True, first.generation + 1)
 
 
+@gated
 def test_how_long_a_lease_is_over_is_told_by_the_ledger_s_clock(side: Side) -> None:
     owned = side.session.acquire(RUN1)
     assert owned.lapsed_for is None
@@ -324,6 +325,7 @@ def test_planned_rows_are_told_by_channel(side: Side) -> None:
     assert [found.number for found in side.ledger.epochs()] == [1]
 
 
+@gated
 def test_a_generation_is_above_all_that_is_known_of_it(side: Side) -> None:
     assert side.session.acquire(replace(RUN1, above=7)).generation == 8
 

@@ -338,6 +338,7 @@ def test_a_log_that_is_restored_in_place_is_read_anew_by_whoever_has_it_open(url
         assert opened.state().last_seqno == 1
 
 
+@gated
 def test_row_groups_in_the_manifest_are_those_of_the_file(url: str) -> None:
     writer = open_writer(url)
     writer.append(*random_history(20_000, seed=1))

@@ -187,6 +187,7 @@ def test_a_purge_that_dies_leaves_a_log_that_reads_and_goes_on(
     assert seqnos(url, purged) == list(range(purged + 1, 35))
 
 
+@gated
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     commits=st.lists(st.integers(1, 3), min_size=1, max_size=3),

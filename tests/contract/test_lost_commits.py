@@ -109,6 +109,7 @@ def test_a_branch_without_rows_does_not_pass_over_what_was_lost(make: Make, targ
     assert rows(target_dsn) == {1: "99"}
 
 
+@gated
 def test_a_plan_that_is_lost_is_made_anew_and_nothing_rests_inside_it(
     make: Make, target_dsn: str, log_url: str
 ) -> None:

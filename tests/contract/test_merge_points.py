@@ -104,6 +104,7 @@ def test_the_merge_is_handed_out_once_and_not_before_every_unit_under_way_has_en
     assert claim_merge(fed) is None
 
 
+@gated
 def test_a_head_that_is_claimed_while_channels_merge_waits_for_the_end(fed: Generation) -> None:
     open_point(fed)
     fed.coordinator.merge_points.join(claim(fed, 1))
@@ -129,6 +130,7 @@ def test_closing_frees_every_channel_and_goes_on_feeding(fed: Generation) -> Non
         fed.coordinator.merge_points.close(task, 19)
 
 
+@gated
 def test_a_stop_asked_while_channels_merge_is_met_after_it(fed: Generation) -> None:
     open_point(fed)
     stopping = fed.coordinator.request_stop()
@@ -160,6 +162,7 @@ def test_a_failure_above_the_merge_does_not_hinder_it(fed: Generation) -> None:
     assert parked(fed) == [False, False, True], "what failed waits for a person"
 
 
+@gated
 def test_conflicts_close_together_make_the_merge_longer_up_to_what_is_fed(fed: Generation) -> None:
     ends = []
     for after_seqno in (-1, 19, 59, 59):

@@ -116,6 +116,7 @@ def test_a_renewal_holds_the_task_for_another_lease(queue: Queue) -> None:
     assert queue.claim(["q"], claimant="b", lease=LEASE, timeout=2 * SOON) is None
 
 
+@gated
 def test_a_renewal_with_a_shorter_lease_is_noticed_by_those_who_wait(open_client: Open) -> None:
     queue = open_client()
     put(queue, Insert(queue="q"))

@@ -222,6 +222,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_done(queue: Queue, en
     assert queue.queue_stats() == ()
 
 
+@gated
 @pytest.mark.parametrize("claimant", ["", "a\0b", "\ud800", "é" * 300])
 def test_a_claimant_that_has_no_name_is_refused(queue: Queue, claimant: str) -> None:
     put(queue, Insert(queue="q"))

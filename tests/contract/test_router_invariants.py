@@ -129,6 +129,7 @@ def test_what_one_consumer_leaves_is_spilled_and_comes_in_order_afterwards(
         assert numbers_of(late) == expected(rows, slow)
 
 
+@gated
 @KINDS
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(outputs=st.integers(1, 64), memory=st.sampled_from([0, 10_000, 200_000]), size=st.integers(1, 200))

@@ -81,6 +81,7 @@ def test_a_read_that_is_closed_in_the_middle_keeps_its_steps_and_loses_nothing(b
     require_complete(begun)
 
 
+@gated
 def test_a_read_that_is_cancelled_moves_nothing(begun: World) -> None:
     begun.commit_many(3, first=1)
     before, released = begun.state(), begun.released()
@@ -91,6 +92,7 @@ def test_a_read_that_is_cancelled_moves_nothing(begun: World) -> None:
     require_complete(begun)
 
 
+@gated
 def test_a_refused_writer_never_releases_the_source(begun: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun.commit_many(3, first=1)
     capturing = begun.capture()
@@ -117,6 +119,7 @@ def test_a_refused_writer_never_releases_the_source(begun: World, monkeypatch: p
     require_complete(begun)
 
 
+@gated
 def test_a_capture_that_was_overtaken_before_it_looked_is_tried_again(
     begun: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +170,7 @@ def test_each_step_is_durable_when_it_is_told(begun: World) -> None:
         assert (state.last_seqno, state.captured_offset) == (step.last_seqno, step.captured_offset)
 
 
+@gated
 def test_the_source_lets_go_of_what_the_log_has_when_the_read_is_over(begun: World) -> None:
     """But for what it proves itself with: the last transaction, at most."""
     begun.commit_many(3, first=1)

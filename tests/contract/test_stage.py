@@ -110,6 +110,7 @@ def test_a_plan_that_counts_other_rows_than_the_log_holds_is_refused(make_stage,
         make_stage().stage(replace(whole, row_count=TRANSACTIONS + 1))
 
 
+@gated
 def test_a_value_that_the_target_refuses_names_table_column_and_seqno(make_stage, log_url, target_dsn):
     with psycopg.connect(target_dsn, autocommit=True) as connection:
         connection.execute("ALTER TABLE t ALTER COLUMN v TYPE integer USING 0")
@@ -166,6 +167,7 @@ def test_staged_changes_are_counted_by_what_they_do(make_stage, log_url):
     assert sum(table.deletes for table in staged.tables) == 5
 
 
+@gated
 def test_a_target_that_cannot_be_reached_may_be_tried_again(make_stage, log_url):
     stage = make_stage(target=Endpoint(conn_id="t", url="host=127.0.0.1 port=1 user=postgres dbname=t"))
     with pytest.raises(Unavailable):
@@ -182,6 +184,7 @@ def test_a_damaged_file_is_told(make_stage, log_url):
         make_stage().stage(unit_of(TRANSACTIONS))
 
 
+@gated
 def test_a_cancellation_with_nothing_under_way_harms_nothing(make_stage, log_url):
     stage, whole = make_stage(), unit(log_url, channels=1)
     stage.cancel()

@@ -133,6 +133,7 @@ def test_a_sensor_that_has_nothing_to_wait_for_ends_at_once(queue: Queue) -> Non
     assert enough.execute({})["available"] == 3
 
 
+@gated
 def test_a_sensor_waits_deferred_until_the_queues_are_empty(queue: Queue) -> None:
     (made,) = put(queue, "orders")
     sensor = QueueEmptySensor(task_id="s", queue_conn_id=CONN, queues="orders", poke_interval=0.05)
@@ -142,6 +143,7 @@ def test_a_sensor_waits_deferred_until_the_queues_are_empty(queue: Queue) -> Non
     assert sensor.resume({}, told) == QueueCounts().to_json()
 
 
+@gated
 def test_a_sensor_waits_deferred_until_a_count_lies_within_its_bounds(queue: Queue) -> None:
     put(queue, "orders/a")
     sensor = QueueStatsSensor(
@@ -238,6 +240,7 @@ def test_a_dag_feeds_a_queue_and_waits_until_somebody_has_emptied_it(
     assert queue.queue_stats() == ()
 
 
+@gated
 def test_the_connection_form_shows_our_fields() -> None:
     manager = ProvidersManager()
     widgets = {

@@ -120,6 +120,7 @@ def test_partitions_of_another_owner_are_followed_and_kept_logged_once_the_comma
     assert rig.comparison().equal
 
 
+@gated
 def test_with_every_trouble_at_once_all_are_told_and_fixed_in_one_go(rig: Rig, limited: Rig) -> None:
     names = ("no right to replicate", "another owner", "no right to write", "no column", "a type that loses")
     for name in names:
@@ -134,6 +135,7 @@ def test_with_every_trouble_at_once_all_are_told_and_fixed_in_one_go(rig: Rig, l
     assert look(limited).findings == ()
 
 
+@gated
 def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: Rig) -> None:
     execute(
         rig.source_dsn,
@@ -186,6 +188,7 @@ def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: R
     assert '\nCREATE TABLE "public"."t" (' in target
 
 
+@gated
 def test_what_a_copy_cannot_do_is_told_beside_what_the_database_refuses(rig: Rig, limited: Rig) -> None:
     execute(rig.target_dsn, "CREATE TABLE child (id int PRIMARY KEY REFERENCES t)")
     execute(rig.target_dsn, *TROUBLES["no right to the schema"].target)
@@ -224,6 +227,7 @@ def test_a_column_that_ddl_on_its_way_will_bring_is_no_finding(rig: Rig) -> None
     assert rig.comparison().equal
 
 
+@gated
 def test_warnings_are_in_the_log_of_each_run(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.both("CREATE TABLE k (a int)")
     rig.capture("run")
@@ -308,6 +312,7 @@ def _refusing(directory: Path) -> Callable[[Path, int], bool]:
     return access
 
 
+@gated
 def test_a_slot_that_is_gone_is_found(rig: Rig) -> None:
     rig.prepare()
     execute(rig.source_dsn, "SELECT pg_drop_replication_slot('parallel_apply_checked')")

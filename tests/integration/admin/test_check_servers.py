@@ -12,6 +12,7 @@ from tests.crash.scene import wait_until
 from tests.support.clusters import CopiedServer
 from tests.support.findings import fix, found, look
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @pytest.mark.parametrize(("setting", "statement", "says"), [
@@ -42,6 +43,7 @@ def test_a_server_that_has_nothing_left_says_which_setting_to_raise(
         assert look(rig).findings == ()
 
 
+@gated
 def test_slots_that_time_out_between_runs_are_warned_of(tmp_path: Path, target_dsn: str) -> None:
     server = CopiedServer(tmp_path / "data", settings={"fsync": "off"})
     server.set_in_file("idle_replication_slot_timeout", "1h")

@@ -340,6 +340,7 @@ def test_the_command_asks_first_and_says_what_it_did(rig: Rig) -> None:
     assert "everything is gone already" in call(rig, "--yes").output
 
 
+@gated
 def test_the_command_exits_with_1_when_a_side_is_away(rig: Rig) -> None:
     told = call(replace(rig, target_dsn=AWAY), "--yes")
     assert told.exit_code == 1

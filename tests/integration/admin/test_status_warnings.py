@@ -76,6 +76,7 @@ def test_a_source_that_is_away_is_told_beside_the_rest(rig: Rig) -> None:
     assert len(status.channels) == 2
 
 
+@gated
 @pytest.mark.parametrize("version", [pytest.param(16, marks=pytest.mark.long), 18])
 def test_a_slot_near_its_bound_is_warned_of_and_a_lost_one_is_an_error(
     tmp_path: Path, target_dsn: str, version: int

@@ -50,6 +50,7 @@ def test_a_slot_that_is_not_the_log_s_is_for_capture_to_name(rig: Rig) -> None:
         forgotten.capture("forgotten")
 
 
+@gated
 def test_a_slot_that_is_being_read_is_for_capture_to_wait_for(rig: Rig) -> None:
     """By another pipeline of this log, for as long as its backlog takes."""
     with closing(psycopg.connect(rig.source_dsn, replication="database", autocommit=True)) as reading:

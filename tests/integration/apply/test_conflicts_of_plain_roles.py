@@ -68,6 +68,7 @@ def test_values_that_are_handed_on_behind_the_channels_that_have_committed_all(r
     require_equal(rig, "SELECT id, u, v FROM t ORDER BY id")
 
 
+@gated
 def test_a_conflict_that_no_way_resolves_names_the_right_that_might(rig: PlainRig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, u integer UNIQUE)")
     audit(rig, "t")

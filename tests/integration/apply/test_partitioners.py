@@ -262,6 +262,7 @@ def test_round_robin_takes_transactions_in_turn(rig: Rig) -> None:
     assert explained(rig).rows == (20, 20, 20, 20)
 
 
+@gated
 @pytest.mark.parametrize(("table", "named"), [(ORDERS, "orders has a key"), (WHOLE, "has REPLICA IDENTITY FULL")])
 def test_round_robin_refuses_a_table_whose_rows_change_by_name(rig: Rig, table: str, named: str) -> None:
     rig.both(*table.split(";"), EVENTS)

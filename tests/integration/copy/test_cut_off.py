@@ -60,6 +60,7 @@ def test_tables_that_a_cut_copy_made_are_made_anew(rig: Rig) -> None:
     require_equal(rig)
 
 
+@gated
 def test_a_cut_copy_empties_only_what_it_filled_itself(rig: Rig) -> None:
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)", "CREATE TABLE u (id integer PRIMARY KEY)")
     rig.write("INSERT INTO t SELECT generate_series(1, 10000)")

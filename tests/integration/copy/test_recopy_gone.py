@@ -91,6 +91,7 @@ def test_a_table_that_is_named_by_mistake_is_refused(rig: Rig) -> None:
         again(rig, "x", "t")
 
 
+@gated
 def test_a_column_whose_type_is_gone_before_the_target_has_it_is_not_waited_for(rig: Rig) -> None:
     rig.run()
     rig.write(

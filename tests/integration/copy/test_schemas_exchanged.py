@@ -119,6 +119,7 @@ def test_a_table_that_is_copied_anew_has_its_own_rows(rig: Rig, monkeypatch: pyt
     require_followed(rig)
 
 
+@gated
 def test_a_copy_into_the_log_has_the_rows_of_each_table(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

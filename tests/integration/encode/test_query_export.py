@@ -115,6 +115,7 @@ def test_values_that_a_type_cannot_hold_make_their_column_text(source: Endpoint,
     assert files(place) == [{"day": "infinity"}]
 
 
+@gated
 @pytest.mark.parametrize(
     ("sql", "said"),
     [

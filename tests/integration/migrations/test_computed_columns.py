@@ -94,6 +94,7 @@ def test_a_column_that_the_source_computes_otherwise_is_so_at_the_target(rig: Ri
     assert_equal(rig)
 
 
+@gated
 @pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=GATED)])
 def test_a_plain_column_that_takes_a_computed_one_s_name_is_another(rig: Rig, ddl: DdlPolicy) -> None:
     install(rig.source_dsn)

@@ -46,6 +46,7 @@ def test_it_is_refused_unless_it_finds_nothing_to_write(rig: Rig) -> None:
     assert_equal(rig)
 
 
+@gated
 def test_one_about_a_column_that_no_row_has_told_of_says_what_to_do(rig: Rig) -> None:
     index = "CREATE INDEX ON public.t (c)"
     rig.write("ALTER TABLE t RENAME b TO c", f"BEGIN; {index}; {ddl(index)}; COMMIT")

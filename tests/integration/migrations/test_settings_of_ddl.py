@@ -167,6 +167,7 @@ def test_a_schema_of_the_path_that_the_target_lacks_stops_the_run_and_the_hint_l
     follow_the_rest(rig)
 
 
+@gated
 def test_a_schema_of_the_path_is_granted_to_the_role_that_acts(rig: Rig) -> None:
     """A role that a login becomes by default."""
     with_two_schemas(rig)

@@ -248,6 +248,7 @@ def test_a_purge_needs_no_queue(rig: Rig, service: QueueEndpoint) -> None:
     assert purge_log(rig.config.log_url, [rig.target]).needed_seqno == 99
 
 
+@gated
 def test_the_commands_take_the_queue_and_show_no_token(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

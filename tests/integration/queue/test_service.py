@@ -177,6 +177,7 @@ def test_the_command_looks_into_a_service_and_has_it_take_a_snapshot(served: Ser
     assert (served.serving.data / name).exists()
 
 
+@gated
 def test_a_service_that_is_not_there_is_unavailable_when_the_deadline_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     # A busy machine takes its time to find that out.
     monkeypatch.setattr(calls, "_PROBE_SECONDS", 120.0)

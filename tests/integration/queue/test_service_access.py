@@ -87,6 +87,7 @@ def test_with_an_authority_of_callers_only_its_certificates_get_in(
         served.stop()
 
 
+@gated
 def test_with_tls_and_a_token_only_who_has_both_gets_in(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     cert, key = certificate
     served = ServedQueue(

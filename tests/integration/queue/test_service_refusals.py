@@ -208,6 +208,7 @@ def test_ten_thousand_ids_in_one_modify_are_all_answered(served: ServedQueue) ->
     queue.close()
 
 
+@gated
 def test_limits_are_answered_as_what_they_are(served: ServedQueue) -> None:
     queue = open_queue(served.url)
     with pytest.raises(ValueError, match="at most 100000 bytes"):
@@ -225,6 +226,7 @@ def test_limits_are_answered_as_what_they_are(served: ServedQueue) -> None:
     queue.close()
 
 
+@gated
 def test_queues_are_named_by_any_character_but_nul(served: ServedQueue) -> None:
     by_class: dict[str, str] = {}
     for code in range(1, sys.maxunicode + 1):

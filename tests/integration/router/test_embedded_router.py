@@ -104,6 +104,7 @@ def test_it_ends_when_idle_and_a_killed_one_is_started_anew_by_the_next_who_need
     assert not layout.work.exists()
 
 
+@gated
 def test_its_process_has_the_memory_pool_that_routers_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with embedded_router():

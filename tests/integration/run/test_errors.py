@@ -80,6 +80,7 @@ def test_an_unreachable_target_is_named_and_to_be_tried_again(rig: Rig) -> None:
     goes_on(rig)
 
 
+@gated
 def test_a_target_database_that_does_not_exist_is_a_wrong_connection(rig: Rig, target_server: PostgresServer) -> None:
     away = replace(rig, target_dsn=target_server.dsn("nowhere"))
     refused(rig, ConfigurationError, "nowhere", "Check the connection", step=away.prepare)
@@ -114,6 +115,7 @@ def test_an_event_trigger_that_lets_nobody_in_is_told_with_what_disables_it(rig:
     goes_on(rig)
 
 
+@gated
 def test_a_target_without_a_connection_to_spare_is_told_as_such_and_to_be_tried_again(rig: Rig) -> None:
     execute(rig.target_dsn, "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0")
     try:

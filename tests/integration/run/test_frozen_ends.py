@@ -48,6 +48,7 @@ def test_open_knows_the_end_that_was_asked_for_where_capture_has_frozen_none(rig
     assert rig.open("r", until=until).until_seqno == 0
 
 
+@gated
 def test_lanes_do_with_ddl_as_the_run_was_opened_with(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.write(ddl("ANALYZE t"))

@@ -141,6 +141,7 @@ def test_a_gap_ahead_is_refused_and_closed_by_the_interval_before(rig: Rig) -> N
     assert each_once(rig)
 
 
+@gated
 def test_a_gap_that_another_runs_ownership_kept_from_being_captured_is_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +299,7 @@ def freeze(rig: Rig, run_id: str, interval: Interval) -> None:
         session.ledger.freeze_run(run_id, reading.source.offset(), interval)
 
 
+@gated
 def test_an_interval_that_is_not_past_yet_is_waited_for(rig: Rig) -> None:
     now = clock(rig)
     ahead = Interval(start=now, end=now + timedelta(hours=1))

@@ -150,6 +150,7 @@ def test_a_target_of_another_moment_does_not_join(first: Rig, second: Second, st
     refused(joining, "is there already")
 
 
+@gated
 def test_a_target_does_not_join_a_log_whose_tables_had_rows(first: Rig, second: Second) -> None:
     first.both("INSERT INTO t VALUES (0, 'there before')")
     first.having(start=Start.EQUAL).run()

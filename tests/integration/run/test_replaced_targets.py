@@ -60,6 +60,7 @@ def test_one_that_is_equal_now_does_not_get_again_what_was_written_since_the_beg
     begins_anew(first)
 
 
+@gated
 def test_one_that_is_equal_at_the_beginning_goes_on_from_there(pipeline: Rig) -> None:
     first = pipeline.having(start=Start.EQUAL)
     first.prepare()

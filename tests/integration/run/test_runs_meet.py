@@ -188,6 +188,7 @@ def test_a_cleared_run_changes_nothing_while_the_source_goes_on(rig: Rig) -> Non
     assert rig.comparison().equal
 
 
+@gated
 def test_lanes_that_are_cleared_alone_say_what_to_clear(rig: Rig) -> None:
     insert(rig, 1, 5)
     rig.capture("a")

@@ -232,6 +232,7 @@ def test_a_column_that_has_another_name_by_now_is_compared_by_the_collation_that
     assert len({row["bucket"] for row in scene.rows()}) == 1
 
 
+@gated
 def test_ddl_messages_truncates_and_redefinitions_are_marked(scene: Scene) -> None:
     install(scene.dsn)
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (id int PRIMARY KEY)")

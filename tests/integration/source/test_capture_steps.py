@@ -40,6 +40,7 @@ def test_a_large_transaction_streams_in_small_batches(scene: Scene, monkeypatch:
     ]
 
 
+@gated
 def test_steps_end_between_transactions_at_about_the_asked_size(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()
@@ -162,6 +163,7 @@ def test_has_changes_sees_only_what_is_followed(scene: Scene) -> None:
     assert has_changes()
 
 
+@gated
 def test_commits_that_did_not_wait_for_the_disk_are_below_the_current_lsn(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()

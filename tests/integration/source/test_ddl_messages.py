@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.model.sent_ddl import written
 from airflow_parallel_apply.pipeline.source.open import install_ddl_capture_at
 from tests.integration.source.conftest import Scene
 from tests.support.ddl_messages import ddl, install
+from tests.support.variants import gated
 
 EVIL = "CREATE TABLE pwned AS SELECT current_user"
 
@@ -39,6 +40,7 @@ def begin(scene: Scene) -> None:
     scene.source().prepare()
 
 
+@gated
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_a_strangers_message_is_passed_over_with_a_warning(
     scene: Scene, stranger: str, is_installed: bool, caplog: pytest.LogCaptureFixture

@@ -153,6 +153,7 @@ def test_patterns_that_match_nothing_are_named(scene: Scene) -> None:
         scene.source(tables=TablePatterns(include=("shop.*",))).prepare()
 
 
+@gated
 def test_a_new_empty_table_is_added_and_one_with_rows_refused(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()
@@ -257,6 +258,7 @@ def test_a_slot_is_not_taken_from_the_log_it_feeds(scene: Scene, tmp_path: Path)
     scene.capture()
 
 
+@gated
 def test_another_servers_log_is_refused(scene: Scene, target_dsn: str, tmp_path: Path) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()

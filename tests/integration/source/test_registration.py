@@ -248,6 +248,7 @@ def test_a_change_behind_what_is_asked_for_is_told_by_the_next_capture(begun: Sc
         begun.capture()
 
 
+@gated
 def test_a_host_without_the_log_sees_changes_alone(begun: Scene, tmp_path: Path) -> None:
     begun.execute("TRUNCATE r1")
     place = begun.state().place
@@ -269,6 +270,7 @@ def test_a_new_table_is_something_to_do_though_none_of_its_rows_is_sent(begun: S
         assert not begun.source().has_changes(begun.state().place)
 
 
+@gated
 def test_a_table_that_was_dropped_is_told_when_it_comes_back(begun: Scene) -> None:
     begun.execute("DROP TABLE t")
     begun.source().prepare()

@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.source.postgres.setup.moment import Moment,
 from tests.integration.source.conftest import Scene
 from tests.support.clusters import CopiedServer
 from tests.support.rig import execute
+from tests.support.variants import gated
 
 
 def test_a_dropped_slot_is_refused(scene: Scene) -> None:
@@ -78,6 +79,7 @@ def test_a_recreated_slot_is_refused(scene: Scene) -> None:
     assert scene.state().last_seqno == -1
 
 
+@gated
 def test_a_slot_that_was_switched_to_two_phase_is_switched_back_as_the_hint_says(scene: Scene) -> None:
     scene.execute("CREATE TABLE t (id int PRIMARY KEY)")
     scene.source().prepare()

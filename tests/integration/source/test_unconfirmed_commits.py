@@ -130,6 +130,7 @@ def test_a_lock_that_it_keeps_meanwhile_is_waited_for_in_words(
     assert scene.contents() == {"public.t": [("1",)]}
 
 
+@gated
 def test_rows_that_nobody_sees_yet_are_captured_once_they_are_seen(
     scene: Scene, source_server: PostgresServer, source_database: str
 ) -> None:

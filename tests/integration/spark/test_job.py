@@ -200,6 +200,7 @@ def test_eight_channels_together_read_about_as_much_as_one_scan(session, files, 
     assert sum(parts) < 1.3 * whole
 
 
+@gated
 def test_each_tables_rows_come_by_key_and_each_keys_changes_in_order(session, files):
     table = job_of(session, unit(0, 2, last=4999), files).ordered.toArrow()
     assert table.column_names == LOADED_SCHEMA.names
@@ -220,6 +221,7 @@ def test_a_job_asks_the_server_nothing_but_to_run_it(session, files, monkeypatch
     assert run(session, job_of(session, unit(0, 2, last=9), files))[0] > 0
 
 
+@gated
 def test_spark_sql_finds_the_bucket_that_capture_wrote(session, files):
     from pyspark.sql.connect.functions import col, expr
 

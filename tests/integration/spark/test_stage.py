@@ -154,6 +154,7 @@ def test_a_damaged_file_is_told_before_spark_reads_it(make_stage, log_url):
         make_stage().stage(unit_of(TRANSACTIONS))
 
 
+@gated
 def test_a_killed_python_worker_is_replaced_and_nothing_is_staged_twice(make_stage, log_url, target_dsn, spark_server):
     stage, whole = make_stage(), unit(log_url, channels=1)
     with psycopg.connect(target_dsn, autocommit=True) as blocker, psycopg.connect(target_dsn, autocommit=True) as other:
@@ -208,6 +209,7 @@ def test_files_that_were_merged_and_removed_under_a_job_are_listed_anew(
     assert staged.row_count == unit(log_url).row_count
 
 
+@gated
 def test_a_file_that_is_gone_for_good_is_told(make_stage: Callable[..., SparkStage], log_url: str) -> None:
     found = unit(log_url)
     stage = make_stage()

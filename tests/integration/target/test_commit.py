@@ -102,6 +102,7 @@ def test_a_missing_row_to_delete_is_named(three: Scene) -> None:
         three.commit(staged)
 
 
+@gated
 def test_a_duplicate_key_is_named(three: Scene) -> None:
     staged = three.stage(three.unit(2, after=0), [insert(1, "3", "1", "x")])
     with pytest.raises(TargetError, match=r"\(id\) already exists"):
@@ -131,6 +132,7 @@ def test_rows_of_an_undefined_relation_are_refused(three: Scene) -> None:
         loader.load(clustered(three.relations, [insert(1, "1", "1", "1")]), "a")
 
 
+@gated
 def test_several_attempts_of_one_table_are_merged_together(three: Scene) -> None:
     unit = three.unit(2, after=0)
     one = three.stage(unit, [Row(seqno=1, operation="U", values=("1", "5", "x")), insert(1, "8", "8", "8")])

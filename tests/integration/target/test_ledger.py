@@ -211,6 +211,7 @@ def test_the_offsets_of_intervals_are_monotone_in_their_ends(scene: Scene) -> No
     assert (bounds.from_time, bounds.until_time) == (EIGHT, EIGHT + HOUR)
 
 
+@gated
 def test_a_run_id_with_another_interval_is_frozen_anew(scene: Scene) -> None:
     scene.start()
     scene.ledger.freeze_run("r", 100, hour(0))

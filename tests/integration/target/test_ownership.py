@@ -83,6 +83,7 @@ def test_a_former_holder_that_ends_by_itself_is_not_waited_for(three: Scene) -> 
         session.end_holders(["0"], but_token="")
 
 
+@gated
 def test_a_loader_whose_session_is_ended_lost_the_ownership(three: Scene) -> None:
     unit = three.unit(1, after=0)
 

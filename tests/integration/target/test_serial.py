@@ -79,6 +79,7 @@ def test_a_statement_that_cannot_run_in_a_transaction_is_refused(filled: Scene, 
     assert filled.run("SELECT count(*) FROM accounts") == [(3,)]
 
 
+@gated
 def test_settings_of_a_statement_do_not_outlive_it(filled: Scene) -> None:
     filled.target.commit(serial(filled), [Statement(text="SET DateStyle = 'SQL, DMY'")])
     filled.target.take(0, generation=filled.generation, token="claim2")
@@ -88,6 +89,7 @@ def test_settings_of_a_statement_do_not_outlive_it(filled: Scene) -> None:
     assert filled.seqnos() == [2, 1]
 
 
+@gated
 def test_a_serial_unit_needs_every_channel(filled: Scene) -> None:
     unit = serial(filled)
     filled.another().target.take(1, generation=filled.generation, token="thief")
@@ -124,6 +126,7 @@ def test_replay_applies_every_change_in_source_order(scene: Scene, accounts: Rel
     assert scene.seqnos() == [2]
 
 
+@gated
 @pytest.mark.parametrize("way", ["merge", "replay"])
 def test_unique_values_are_swapped_by_a_merge_and_by_a_replay(scene: Scene, add_table: AddTable, way: str) -> None:
     scene.run("CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE); INSERT INTO t VALUES (1, 'a'), (2, 'b')")

@@ -17,6 +17,7 @@ from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.integration.target_delta.units import LOOSE, A, B, delete, insert, rig_of_three_tables, update  # noqa: F401  # a fixture
 from tests.support.lake import LakeRig
+from tests.support.variants import gated
 
 
 class Killed(BaseException):
@@ -115,6 +116,7 @@ def test_an_owner_of_a_former_generation_is_refused(rig: LakeRig) -> None:
     assert (rig.rows(A), rig.seqnos()) == ([], [-1, -1])
 
 
+@gated
 def test_a_merge_that_stands_still_while_its_successor_finishes_commits_nothing(
     rig: LakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

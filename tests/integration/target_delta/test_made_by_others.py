@@ -144,6 +144,7 @@ def test_a_feature_that_delta_rs_does_not_know_is_no_outage(rig: LakeRig) -> Non
     assert "Drop the feature" in (refused.value.hint or "")
 
 
+@gated
 @pytest.mark.parametrize("with_feature", [TableFeatures.DeletionVectors, TableFeatures.V2Checkpoint])
 def test_a_table_with_a_feature_that_arrow_does_not_read_is_followed(rig: LakeRig, with_feature: TableFeatures) -> None:
     for table in (A, BAG):
@@ -157,6 +158,7 @@ def test_a_table_with_a_feature_that_arrow_does_not_read_is_followed(rig: LakeRi
     assert read(rig, BAG) == [("x",)]
 
 
+@gated
 def test_rows_that_a_deletion_vector_deletes_are_gone(rig: LakeRig) -> None:
     """As Spark deletes. A key may come again, and equal rows are counted without it."""
     for seqno in (2, 3):

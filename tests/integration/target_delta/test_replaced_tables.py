@@ -77,6 +77,7 @@ def test_a_table_that_was_made_anew_is_refused(rig: LakeRig) -> None:
     refused(rig, "was made anew by somebody else")
 
 
+@gated
 @pytest.mark.parametrize("since", [0, 1])
 def test_a_table_that_was_put_back_from_an_older_copy_is_refused(rig: LakeRig, tmp_path: Path, since: int) -> None:
     """`since`: commits of others, after which it has as many versions as before."""
@@ -123,6 +124,7 @@ def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is
     assert [[row[0] for row in rig.rows(one)] for one in (A, B)] == [["0", "1", "2", "3"]] * 2
 
 
+@gated
 def test_a_restore_undoes_no_commit_of_a_unit_that_another_lane_finished(tmp_path: Path) -> None:
     rig = decided(tmp_path)
     rig.open().own(2)
@@ -175,6 +177,7 @@ def test_a_table_that_took_the_name_of_another_one_gets_none_of_its_rows(tmp_pat
     assert [[row[0] for row in rig.rows(one)] for one in (archived, new)] == [["1", "3"], ["2"]]
 
 
+@gated
 def test_tables_of_a_former_release_are_known_from_the_next_unit_on(rig: LakeRig) -> None:
     uri = rig.lake.table_uri("public", "a")
     assert KnownTable.from_text(uri) == KnownTable(uri=uri)

@@ -175,6 +175,7 @@ def test_what_check_proposes_mends_what_it_finds(maria: MariaDbRig) -> None:
     assert maria.rig.prepare()
 
 
+@gated
 def test_a_column_that_may_have_been_renamed_is_not_proposed_to_be_added(maria: MariaDbRig) -> None:
     maria.make(
         ["CREATE TABLE t (id integer PRIMARY KEY, new text)"], ["CREATE TABLE t (id int PRIMARY KEY, old longtext)"]
@@ -273,6 +274,7 @@ def test_long_keys_arrive_where_the_server_makes_tables_of_a_format_with_short_o
     assert maria.rig.comparison().equal
 
 
+@gated
 def test_what_a_pipeline_has_at_the_target_goes_with_it(maria: MariaDbRig) -> None:
     maria.make(SOURCE[:1], TARGET[:1])
     maria.rig.prepare()

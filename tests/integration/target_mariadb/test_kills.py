@@ -172,6 +172,7 @@ def test_a_task_whose_claim_another_took_stages_nothing_and_says_so(side: Side, 
     assert mariadb_server.run("SHOW TABLES IN parallel_apply LIKE 's\\_%'") == ""
 
 
+@gated
 def test_who_takes_a_channel_ends_the_sessions_of_its_former_holder_and_no_others(
     side: Side, mariadb_server: MariaDbServer
 ) -> None:
