@@ -14,9 +14,10 @@ def numbers(values: Iterable[int]) -> str:
 
 
 def texts(values: Iterable[str]) -> str:
-    """An array of texts, whatever is in them."""
-    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+    """An array of texts, whatever is in them. No text of a PostgreSQL server has a zero byte, which parts them here."""
+    found = [*values]
+    escaped = "\0".join(found).replace("\\", "\\\\").replace('"', '\\"')
+    return '{"' + escaped.replace("\0", '","') + '"}' if found else "{}"
 
 
 def named(names: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -16,14 +16,12 @@ from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
-from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of, require_applicable
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
 _logger = logging.getLogger(__name__)
 
 
-@rare_collection()
 def check_run(config: PipelineConfig, capture: Capture, target: Target, *, source_place: str) -> tuple[Relation, ...]:
     """Both sides, as `open` finds them. Returns the tables of which the target is to have no rows yet. Errors:
     `ConfigurationError`, `TargetError`, with all that are.

@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.ledger.protocol import Ledger, PipelineStat
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
+from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
 from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session, opened_bounds, require_opened
@@ -31,6 +32,7 @@ from airflow_parallel_apply.queue.model import QueueUnavailable
 _logger = logging.getLogger(__name__)
 
 
+@rare_collection()
 def close_run(
     opened: OpenedRun | None,
     config: PipelineConfig,

@@ -25,6 +25,7 @@ from airflow_parallel_apply.pipeline.model.interval import Interval
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.open import routing_of
 from airflow_parallel_apply.pipeline.plan.extend import extend_plan
+from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.run.bounds import (
     asked_until,
     for_source,
@@ -48,6 +49,7 @@ from airflow_parallel_apply.queue.protocol import Queue
 _logger = logging.getLogger(__name__)
 
 
+@rare_collection()
 def open_run(
     config: PipelineConfig,
     source: Endpoint,

@@ -56,6 +56,7 @@ _TRIES: Final = 3
 """Attempts of a first run whose tables change while it begins."""
 
 
+@rare_collection()
 def prepare(
     config: PipelineConfig,
     source: Endpoint,
@@ -104,7 +105,6 @@ def _both(
         yield _Ends(source=source, target=target, reading=reading, writing=writing)
 
 
-@rare_collection()
 def _prepare(config: PipelineConfig, ends: _Ends, *, queue: QueueEndpoint | None, copying: Copying | None) -> Prepared:
     tries = 0
     while True:
@@ -213,6 +213,7 @@ def _try_to_prepare(
         )
 
 
+@rare_collection()
 def capture(
     config: PipelineConfig,
     source: Endpoint,
