@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.columns.rows import UnfitColumns
 from airflow_parallel_apply.pipeline.encode.progress import Encoded, Progress
-from airflow_parallel_apply.pipeline.errors import EncodeError, LogError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ANEW, EncodeError, LogError, Unavailable
 from airflow_parallel_apply.pipeline.export.open import open_place, open_query
 from airflow_parallel_apply.pipeline.export.options import ExportOptions, QueryOptions
 from airflow_parallel_apply.pipeline.export.protocol import QUERIES, Attempt, Held, Place, Stretch
@@ -75,13 +75,15 @@ def export_changes(
                 hint="It is tried again: a network file system may show an older state for a moment. If the log was "
                 "restored together with its source, export to another place.",
             )
-        if position < state.purged_seqno:
+        last = state.last_seqno if options.until_seqno is None else min(options.until_seqno, state.last_seqno)
+        if position < state.purged_seqno and position < last:
             raise LogError(
                 f"seqnos {position + 1} to {state.purged_seqno} were purged from the log, and {opened.url} lacks them",
                 op="export",
                 seqno=position + 1,
-                hint="These changes are gone. Export the tables' rows by a query, to a place of its own; and let purge "
-                "keep what is still to be exported (--keep-hours).",
+                hint="No export of this log's changes can have them any more. Export the tables' rows by a query, to a "
+                "place of its own; or export the changes of a new log, which holds them from its copy on. Then let "
+                f"purge keep what is still to be exported (--keep-hours). {START_ANEW}",
             )
         mark = None if attempt.held is None else attempt.held.mark
         if mark is not None and position > state.purged_seqno and mark_of(log, position) != mark:
@@ -92,7 +94,6 @@ def export_changes(
                 hint="The log was restored to an earlier moment, or its first copy was made again: export to another "
                 "place.",
             )
-        last = state.last_seqno if options.until_seqno is None else min(options.until_seqno, state.last_seqno)
         return behind(position, last)
 
     return _export(opened, log.identity.log_id, options, todo, report)

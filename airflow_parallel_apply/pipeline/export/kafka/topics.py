@@ -7,7 +7,7 @@ it, aborts what was not committed, and reads a record that nobody else can chang
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -18,13 +18,13 @@ from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, OwnershipLost, Unavailable
 from airflow_parallel_apply.pipeline.export.kafka.writing import TopicWriter
 from airflow_parallel_apply.pipeline.export.options import ExportOptions
-from airflow_parallel_apply.pipeline.export.protocol import Held, Stretch
+from airflow_parallel_apply.pipeline.export.protocol import QUERIES, Held, Stretch
 from airflow_parallel_apply.pipeline.export.report import ExportReport
 from airflow_parallel_apply.pipeline.log.mark import Mark
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
 from airflow_parallel_apply.pipeline.target.kafka.client import fence, kafka_errors
-from airflow_parallel_apply.pipeline.target.kafka.records import last_records
+from airflow_parallel_apply.pipeline.target.kafka.records import last_records, removed_records
 from airflow_parallel_apply.pipeline.target.kafka.sending import finished, open_transaction, produce
 from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
@@ -76,10 +76,12 @@ class TopicPlace:
                         hint="Export to a prefix of its own.",
                     )
                 topics.ensure(topic, partitions=1, is_compacted=True)
-                _require_compacted(topic, topics.cleanup_policy(topic))
+                _require_kept(topic, topics)
                 producer = fence(self._address, [topic])[topic]
                 writer = TopicWriter(self._address, topics, producer, self._options, self._cancelled)
-                records = last_records(self._address, topic)
+                records, are_cut = last_records(self._address, topic)
+                if are_cut:
+                    _require_known(topic, records)
                 with open_transaction(producer):
                     yield TopicAttempt(topic, records, writer, producer)
         except OwnershipLost as error:
@@ -148,11 +150,17 @@ class TopicAttempt:
         produce(self._producer, self._topic, json.dumps(value).encode(), key.encode(), 0, {})
 
 
-def _require_compacted(topic: str, policy: str | None) -> None:
-    """Refuse a topic of records that was made as brokers make others. `policy`: None where it is not told."""
-    if policy not in (None, "compact"):
+def _require_kept(topic: str, topics: Topics) -> None:
+    """Refuse a topic of records that was made as brokers make others."""
+    if (removal := topics.removal(topic)) is not None:
+        setting, keep = removal
         raise ConfigurationError(
-            f"topic {topic} has cleanup.policy={policy}, by which brokers remove what it says of exports",
-            op="export",
-            hint=f"kafka-configs.sh --alter --topic '{topic}' --add-config cleanup.policy=compact",
+            f"topic {topic} has {setting}, by which brokers remove what it says of exports", op="export", hint=keep
         )
+
+
+def _require_known(topic: str, records: Mapping[str, Any]) -> None:
+    """Refuse a topic of which retention has removed the only record of changes, or any: it may have been a query's."""
+    place = records.get(_PLACE)
+    if place is None or place["origin"] == QUERIES:
+        raise removed_records(topic, 0, op="export", instead="export to another prefix")

@@ -37,13 +37,10 @@ def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics
             f"{1 + expected.channels}",
             note=f"Delete the topic before the first run: the target makes it, with {PARTITIONS} partitions.",
         )
-    policy = topics.cleanup_policy(positions) if positions in counts else None
-    if policy not in (None, "compact"):
-        yield _finding(
-            positions,
-            f"topic {positions} has cleanup.policy={policy}, by which brokers remove positions of an idle pipeline",
-            note=f"kafka-configs.sh --alter --topic '{positions}' --add-config cleanup.policy=compact",
-        )
+    if positions in counts and (removal := topics.removal(positions)) is not None:
+        setting, keep = removal
+        what = f"topic {positions} has {setting}, by which brokers remove positions of an idle pipeline"
+        yield _finding(positions, what, note=keep)
     begins = expected.are_empty or expected.are_new
     unbegun = {relation.name for relation in (expected.tables if begins else expected.unbegun)}
     for relation in expected.tables:
@@ -116,9 +113,10 @@ def retyped_columns(address: KafkaAddress, relation: Relation, count: int) -> li
             if message.key() is None:
                 continue
             values = json.loads(message.key())
-            told = {name: name not in values or _is_source_text(values[name], left[name]) for name in left}
+            # Another column may have been the key then.
+            told = {name: _is_source_text(values[name], left[name]) for name in left if name in values}
             found += [name for name, is_text in told.items() if is_text is False]
-            left = {name: column for name, column in left.items() if told[name] is None}
+            left = {name: column for name, column in left.items() if told.get(name) is None}
             if not left:
                 break
     return found
@@ -136,9 +134,9 @@ def _is_source_text(value: object, column: Column) -> bool | None:
         case ValueKind.FLOAT if value in NOT_FINITE:
             return None
         case ValueKind.DECIMAL if column.kind is KeyKind.DECIMAL:
-            # Typed it has all digits of its scale, as text none that a key does not need.
-            is_whole = len(value.partition(".")[2]) == column.value.scale > 0
-            return not is_whole or (False if value.endswith("0") else None)
+            # Typed it has all digits of its scale, which may have been another, as text none that a key does not need.
+            fraction = value.partition(".")[2]
+            return (False if fraction.endswith("0") else None) if fraction else True
         case _:
             return True
 

@@ -38,24 +38,23 @@ def read_to_end(consumer: Any, topic: str, starts: Mapping[int, int]) -> Iterato
     consumer.unassign()
 
 
-def last_records(address: KafkaAddress, topic: str) -> dict[str, Any]:
-    """The last record of each key of a topic of one partition. Errors: as of `read_to_end`; `TargetError` where there
-    were records, and the last one was removed.
+def last_records(address: KafkaAddress, topic: str) -> tuple[dict[str, Any], bool]:
+    """The last record of each key of a topic of one partition, and whether some were removed otherwise than by
+    compaction. Errors: as of `read_to_end`.
     """
     with closing(make_consumer(address)) as consumer:
         read = read_to_end(consumer, topic, {0: 0})
         found = {message.key().decode(): json.loads(message.value()) for message in read}
         low, _ = consumer.get_watermark_offsets(library().TopicPartition(topic, 0), timeout=PATIENCE_SECONDS)
-    if low > 0 and not found:
-        raise removed_records(topic, 0, op="export", instead="export to another prefix")
-    return found
+    # Compaction leaves the first offset where it was.
+    return found, low > 0
 
 
 def removed_records(topic: str, partition: int, *, op: str, instead: str) -> TargetError:
-    """The error of a partition whose last record is gone: what it said is known no more."""
+    """The error of a partition whose records say no more what was sent."""
     return TargetError(
-        f"partition {partition} of topic {topic} had records, and the last one was removed",
+        f"records of partition {partition} of topic {topic} were removed, and nothing else says what was sent",
         op=op,
-        hint="Compaction keeps it, retention does not: the topic's cleanup.policy must be compact alone. What was sent "
-        f"is known no more: {instead}.",
+        hint="Compaction keeps the last record of each key, and retention does not: the topic's cleanup.policy must be "
+        f"compact alone. Nothing is sent twice: {instead}.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,15 +32,15 @@ class Topics:
         """The number of partitions of each topic."""
         return {name: len(found.partitions) for name, found in self._metadata().topics.items()}
 
-    def cleanup_policy(self, topic: str) -> str | None:
-        """A topic's `cleanup.policy`; None where the brokers do not say."""
-        kafka = library()
-        asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, topic)
-        try:
-            found = self._client().describe_configs([asked], request_timeout=PATIENCE_SECONDS)[asked].result()
-        except kafka.KafkaException:
+    def removal(self, topic: str) -> tuple[str, str] | None:
+        """By which setting brokers remove records of a topic of ours, and the command that keeps them; None where they
+        keep the last one of each key, or do not say.
+        """
+        policy = self._cleanup_policy(topic)
+        if policy in (None, "compact"):
             return None
-        return str(found["cleanup.policy"].value) if "cleanup.policy" in found else None
+        keep = f"kafka-configs.sh --bootstrap-server {self._address.servers} --alter --topic {shlex.quote(topic)}"
+        return f"cleanup.policy={policy}", f"{keep} --add-config cleanup.policy=compact"
 
     def ensure(self, topic: str, *, partitions: int, is_compacted: bool) -> int:
         """Make a topic where there is none; how many partitions it has."""
@@ -61,6 +62,15 @@ class Topics:
         self._client().delete_topics([topic], operation_timeout=PATIENCE_SECONDS)[topic].result()
         self._partitions.pop(topic, None)
         return True
+
+    def _cleanup_policy(self, topic: str) -> str | None:
+        kafka = library()
+        asked = kafka.admin.ConfigResource(kafka.admin.ConfigResource.Type.TOPIC, topic)
+        try:
+            found = self._client().describe_configs([asked], request_timeout=PATIENCE_SECONDS)[asked].result()
+        except kafka.KafkaException:
+            return None
+        return str(found["cleanup.policy"].value) if "cleanup.policy" in found else None
 
     def _make(self, topic: str, partitions: int, *, is_compacted: bool) -> None:
         kafka = library()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.encode.formats import Format
+from airflow_parallel_apply.pipeline.encode.progress import Progress
 from airflow_parallel_apply.pipeline.errors import (
     ConfigurationError,
     EncodeError,
@@ -25,7 +27,10 @@ from airflow_parallel_apply.pipeline.errors import (
     Unavailable,
 )
 from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
+from airflow_parallel_apply.pipeline.export.kafka.topics import TopicAttempt, TopicPlace
+from airflow_parallel_apply.pipeline.export.protocol import QUERIES, Held, Stretch
 from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import fence, kafka_errors
 from airflow_parallel_apply.pipeline.target.kafka.sending import open_transaction, produce
@@ -150,19 +155,53 @@ def test_one_that_learns_it_between_two_messages_says_so_too(broker: KafkaBroker
 
 def test_a_record_of_exports_that_brokers_may_remove_is_refused(broker: KafkaBroker, log_url: str) -> None:
     broker.state.create("shop._exports", 1)
-    with pytest.raises(ConfigurationError, match=r"topic shop\._exports has cleanup\.policy=delete"):
+    with pytest.raises(ConfigurationError, match=r"topic shop\._exports has cleanup\.policy=delete, .*--bootstrap-"):
         export(broker, log_url)
     broker.state.settings["shop._exports"]["cleanup.policy"] = "compact"
     assert export(broker, log_url).rows == 7
     records = broker.state.topics["shop._exports"][0]
     records.removed = records.end
     records.log.clear()
-    with pytest.raises(TargetError, match=r"_exports had records, and the last one was removed"):
+    with pytest.raises(TargetError, match=r"records of partition 0 of topic shop\._exports were removed"):
         export(broker, log_url)
     del broker.state.topics["shop._exports"]
     with pytest.raises(EncodeError, match=r"topic shop\.public\.t has messages, and shop\._exports does not say"):
         export(broker, log_url)
     assert sent(broker) == CHANGES
+
+
+def test_ids_of_queries_that_retention_removed_are_no_sign_that_nothing_was_sent(broker: KafkaBroker) -> None:
+    """Some are still there: the newest, and those of segments that were not whole."""
+
+    @contextmanager
+    def attempt() -> Iterator[TopicAttempt]:
+        with TopicPlace(f"kafka://{broker.address}/shop", ExportOptions(), lambda: False).attempt() as begun:
+            yield begun
+
+    def send(export_id: str) -> None:
+        with attempt() as begun:
+            stretch = Stretch(
+                first_seqno=None,
+                last_seqno=None,
+                total_rows=None,
+                server="",
+                database="",
+                export_id=export_id,
+                mark=None,
+                portions=lambda passed_over: iter(()),
+            )
+            begun.write(stretch, (), Progress(None, total_rows=None))
+            begun.commit(stretch, Held(origin=QUERIES, format="json", position=NO_SEQNO, texts=(), mark=None))
+
+    for export_id in ("monday", "tuesday"):
+        send(export_id)
+    with attempt() as begun:
+        assert begun.has("monday")
+    records = broker.state.topics["shop._exports"][0]
+    del records.log[0]
+    records.removed = records.log[0].offset
+    with pytest.raises(TargetError, match=r"records of .* were removed, .*another prefix"), attempt():
+        pass
 
 
 def test_keys_have_one_form_in_all_exports(broker: KafkaBroker, log_url: str) -> None:

@@ -45,7 +45,9 @@ def test_what_was_sent_and_aborted_is_no_message(address: KafkaAddress) -> None:
         ("typed", "decimal 10 2", ["1.25", "1.50"], ["id"]),
         ("text", "decimal 10 2", ["1.25", "1.5"], []),
         ("either", "decimal 10 2", ["1.25"], []),
+        ("former", "decimal 10 3", ["1.25", "1.50"], ["id"]),
         ("whole", "decimal 10 0", ["10"], []),
+        ("moved", "decimal 10 2", [None, "1.50"], ["id"]),
         ("numbers", "float 64", ["NaN", 1.5], ["id"]),
         ("texts", "float 64", ["NaN", "1.5"], []),
     ],
@@ -61,6 +63,7 @@ def test_a_column_of_a_key_is_told_by_the_first_value_that_its_two_forms_do_not_
     producer = fence(address, ["one"])["one"]
     with transaction(producer):
         for key in keys:
-            produce(producer, address.topic(relation.name), b"", json.dumps({"id": key}).encode(), 0, {})
+            sent = json.dumps({"id": key} if key else {"a": 1}).encode()
+            produce(producer, address.topic(relation.name), b"", sent, 0, {})
     asked = replace(address, text_columns=(f"{relation.name}.id",))
     assert retyped_columns(asked, relation, 1) == found

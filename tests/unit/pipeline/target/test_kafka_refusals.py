@@ -344,7 +344,7 @@ def test_positions_are_read_of_a_topic_that_was_made_again_a_moment_ago(broker: 
 def test_positions_that_retention_removed_are_no_beginning(broker: KafkaBroker, lane: Lane, place: int) -> None:
     lane.commit(lane.staged(-1, 1))
     expire(broker.state.topics["feed._positions.demo"][place])
-    with pytest.raises(TargetError, match=rf"partition {place} of topic feed\._positions\.demo .* was removed"):
+    with pytest.raises(TargetError, match=rf"partition {place} of topic feed\._positions\.demo were removed"):
         lane.session.target.positions()
     assert "deleted" in lane.session.target.drop(force=True).done[0]
 
