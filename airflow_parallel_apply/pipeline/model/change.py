@@ -169,11 +169,6 @@ class Relation:
         sent = {column.name for column in self.columns}
         return frozenset({*(self.computed or ()), *(name for name, _ in self.expressions)} - sent)
 
-    def number_of(self, name: str) -> int | None:
-        """The number of a column that it has or computes; None where that is not known."""
-        computed = zip(self.computed or (), self.computed_numbers or (), strict=False)
-        return dict((*((one.name, one.number) for one in self.columns), *computed)).get(name)
-
     def computes(self, column: Column) -> bool:
         """True if it computes a column, and does not send it, that a newer definition sends: by its number, since
         another column may have its name by now. By its name where the numbers are not known.

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from airflow_parallel_apply.pipeline.capture.adoption import vouch_for
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl as ddl_message
@@ -198,47 +197,6 @@ def test_a_copy_asks_for_plain_columns_before_those_that_are_computed_of_them(ri
         recopied(rig)
     execute(rig.target_dsn, *re.findall(r"ALTER TABLE .*?(?=;|\.$)", str(told.value)))
     recopied(rig).run()
-    assert_equal(rig)
-
-
-@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=pytest.mark.long)])
-def test_a_computed_column_of_another_type_keeps_what_was_computed_under_the_former_one(
-    rig: Rig, ddl: DdlPolicy
-) -> None:
-    begin(rig, _COMPUTED.replace("b * 2", "b * 2.345"))
-    rig = rig.having(ddl=ddl)
-    rig.write("ALTER TABLE t ALTER g TYPE numeric(8,2)", "UPDATE t SET b = 7 WHERE id < 5")
-    if ddl is DdlPolicy.REFUSE:
-        with pytest.raises(FatalError, match=r"g of public\.t became numeric\(8,2\)") as told:
-            rig.run()
-        execute(rig.target_dsn, str(told.value).partition("the source's (")[2].partition("), then run")[0])
-    rig.run()
-    assert_equal(rig)
-    assert rig.rows("SELECT g::text FROM t WHERE id IN (2, 5) ORDER BY id", side="source") == [("16.42",), ("12.00",)]
-
-
-@gated
-def test_a_type_that_a_computed_column_had_in_between_is_had_by_the_targets_too(rig: Rig) -> None:
-    install(rig.source_dsn)
-    begin(rig, _COMPUTED.replace("g integer", "g numeric(8,2)").replace("b * 2", "b * 2.345"))
-    types = [f"ALTER TABLE t ALTER g TYPE numeric(8,{digits})" for digits in (0, 2)]
-    rig.write(*types, "UPDATE t SET b = 7 WHERE id < 5")
-    with pytest.raises(FatalError, match=r"other types in between.*: g \(numeric\(8,2\), numeric\(8,0\), .*vouch"):
-        rig.run()
-    execute(rig.target_dsn, *types)
-    vouch_for(rig.source, rig.config, [("public", "t")])
-    rig.run()
-    assert_equal(rig)
-
-
-@gated
-def test_a_computed_column_that_is_made_again_with_another_type_is_left_to_a_person(rig: Rig) -> None:
-    begin(rig, _COMPUTED)
-    again = "ALTER TABLE t DROP g, ADD g numeric(8,2) GENERATED ALWAYS AS (b * 2) STORED"
-    rig.write(again, "DELETE FROM t WHERE id < 5")
-    with pytest.raises(FatalError, match=r"g of public\.t is computed otherwise(?s:.*)recopy .*--table public\.t"):
-        rig.run()
-    recopied(rig, again).run()
     assert_equal(rig)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
-from airflow_parallel_apply.pipeline.model.finding import command_line, listed
+from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
@@ -48,6 +48,10 @@ _NO_RENAMED_LABEL: Final = (
 )
 _NO_OTHER_ROWS: Final = "its rows are the same on both sides"
 
+_COMPUTED_FIRST: Final = (
+    "Compute these columns anew at the source (ALTER TABLE … ALTER COLUMN … SET EXPRESSION, with the expression that "
+    "it has; before PostgreSQL 17, drop the column and add it again), and then go on: "
+)
 _ATTRIBUTES_FIRST: Final = (
     "Run the same ALTER TYPE … ATTRIBUTE at the target (or ALTER TABLE … COLUMN, of a table whose rows are values), "
     "if it has the type, and then go on: "
@@ -96,9 +100,7 @@ def _value_doubts(
     for (before, after), columns, passed, cast in found:
         if cast:
             what = f"computed columns of {after.name} had other types in between, which cast what was computed before: "
-            note = "Give the target's columns the same types, one after the other. Then run "
-            note += f"`{command_line('vouch', [after.name])}`."
-            yield Doubt(table=after.name, what=f"{what}{listed(cast)}", unless=_NO_OTHER_ROWS, note=note), before
+            yield Doubt(table=after.name, what=f"{what}{listed(cast)}", first=_COMPUTED_FIRST, more=_SENT_HINT), before
             continue
         if passed:
             what = f"columns of {after.name} had other types or expressions in between, and no row tells the target "

@@ -26,6 +26,7 @@ Texts = tuple[str, ...]
 
 
 _COMPUTED: Final = " GENERATED ALWAYS AS "
+_STORED: Final = " STORED"
 
 
 @dataclass(slots=True)
@@ -42,6 +43,10 @@ class Known:
     def has_pending(self, numbers: Iterable[int]) -> bool:
         """True if one of these columns was seen otherwise than the log's last definition has it."""
         return any(len(found.get(number, ())) > 1 for found in (self.types, self.computed) for number in numbers)
+
+    def stored(self) -> frozenset[int]:
+        """The computed columns whose values another type casts."""
+        return frozenset(number for number, texts in self.computed.items() if texts[-1].endswith(_STORED))
 
 
 def known_before(log: LogState) -> Mapping[int, Known]:

@@ -71,7 +71,7 @@ def altered_values(
         is_rewritten = bool(touched or (known is not None and known.computed)) and not all(
             has_older_row(connection, part, horizon=horizon) for part in before.rewritten(now)
         )
-        if is_rewritten or (known is not None and known.has_pending(touched)):
+        if is_rewritten or (known is not None and known.has_pending(touched | known.computed.keys())):
             doubted[pair] = is_rewritten and bool(touched)
     messages = signed_messages(connection, slot, publication) if doubted else ()
     histories = [history_of(connection, pair, messages) for pair in doubted]
@@ -92,7 +92,7 @@ def altered_values(
             **_unsent_expressions(history, known, touched, messages, is_rewritten=is_rewritten),
         }
         names = {number: history.columns[number].name for number in sorted(touched & history.columns.keys())}
-        if cast := _cast_types(history, known, known.computed.keys() - touched, messages):
+        if cast := _cast_types(history, known, known.stored() - touched, messages):
             yield Doubted(pair, cast=_shown(cast, {number: history.columns[number].name for number in cast}))
         if passed:
             yield Doubted(pair, passed=_shown(passed, names))

@@ -99,13 +99,25 @@ def is_plain_cast(old: str, new: str) -> bool:
 
 
 def computes_alike(source: str, target: str) -> bool:
-    """True if an expression has the same text in columns of both types, whatever it rounds, cuts or fills up there."""
-    if source == target or any({source, target} <= family for family in _ALIKE):
+    """True if an expression has the same text in columns of both types, whatever it rounds, cuts or fills up there, and
+    the target's takes each value that the source's does.
+    """
+    if source == target:
         return True
     ours, theirs = _parsed(source), _parsed(target)
-    if ours is None or theirs is None or {ours.name, theirs.name} != {"numeric"}:
+    if ours is None or theirs is None:
         return False
-    return ours.numbers[1:] == theirs.numbers[1:] != () and ours.numbers[0] <= theirs.numbers[0]
+    if {ours.name, theirs.name} == {"numeric"}:
+        return ours.numbers[1:] == theirs.numbers[1:] != () and ours.numbers[0] <= theirs.numbers[0]
+    return any({source, target} <= family for family in _ALIKE) and fit(source, target) is Fit.EXACT
+
+
+def casts_what_is_computed(old: str, new: str) -> bool:
+    """True if a computed value that is cast to another type is what the expression has under that type."""
+    if computes_alike(old, new) or computes_alike(new, old):
+        return True
+    are_texts = {name_of_built_in(old), name_of_built_in(new)} <= {"text", "character varying"}
+    return are_texts and fit(old, new) is Fit.EXACT
 
 
 def is_cast_by_text(old: str, new: str) -> bool:

@@ -23,6 +23,11 @@ def expression_of(definition: str) -> str:
     return found[2] if found else ""
 
 
+def is_virtual(definition: str) -> bool:
+    """True if no value of it is stored, so that each is computed anew."""
+    return definition.endswith(_VIRTUAL)
+
+
 def reads_its_server(definition: str) -> bool:
     """True if it is computed of what no two servers have alike."""
     return bool(_OF_ITS_SERVER.search(expression_of(definition)))
@@ -30,6 +35,6 @@ def reads_its_server(definition: str) -> bool:
 
 def as_taken(definition: str, server_version: int) -> str:
     """The same in the words of a server of that version: before 18 each generated column is a stored one."""
-    if server_version < _FIRST_WITH_VIRTUAL and definition.endswith(_VIRTUAL):
+    if server_version < _FIRST_WITH_VIRTUAL and is_virtual(definition):
         return f"{definition.removesuffix(_VIRTUAL)} STORED"
     return definition

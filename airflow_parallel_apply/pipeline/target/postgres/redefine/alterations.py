@@ -39,8 +39,8 @@ class Alteration:
     """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
     strangers: tuple[str, ...] = ()
     """Children whose own column has the new name, and is not known as one of the source's."""
-    is_by_hand: bool = False
-    """True if the session that runs the statements decides what they make of the values."""
+    first: str = ""
+    """The beginning of the hint, where a person has to do something before the statements."""
 
 
 def altering(relation: Relation, found: FoundColumn | None = None) -> sql.Composed:
@@ -75,9 +75,8 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
     text = "; ".join(statement.as_string(connection) for statement in alteration.statements)
     altered = alteration.owner or (relation.schema, relation.table)
     if alteration.is_certain:
-        how = _AS_THERE if alteration.is_by_hand else ""
         hint = (
-            f"Change the target so that its rows are the source's ({text}){how}, then run again: everything before is "
+            f"Change the target so that its rows are the source's ({text}), then run again: everything before is "
             "applied. With ddl=apply the pipeline does what the log tells for certain. Where names and types do not "
             f"show that you did it, it stops here again: {SKIPPING}, which takes it as done."
         )
@@ -90,6 +89,7 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
             how = "" if UNTOLD in alteration.what else _AS_THERE
             hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
             hint += "takes it as done."
+    hint = f"{alteration.first} {hint}" if alteration.first else hint
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.strangers:

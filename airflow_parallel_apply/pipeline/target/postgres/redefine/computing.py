@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import is_plain_cast
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import casts_what_is_computed
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken, type_of
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, altering
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECOMPUTED: Final = "is computed otherwise"
 
@@ -34,7 +36,10 @@ def computations(
             yield Alteration(name, _RECOMPUTED, (), is_certain=False)
     tables = [table for table in find_tables(connection, [new], schema=session.schema) if table is not None]
     for column in {one.name: one for one in computed_otherwise(connection, tables, schema=session.schema)}.values():
-        yield _retyping(connection, column, old, new) or _recomputing(connection, column)
+        alteration = _retyping(connection, column, columns[column.name]) or _recomputing(connection, column)
+        # A column has the type that it has where it comes from.
+        is_retyped = column.type_name != type_of(column.definition)
+        yield replace(alteration, owner=columns[column.name].owner) if is_retyped else alteration
 
 
 def uncomputing(relation: Relation, column: Column, found: FoundColumn) -> Alteration:
@@ -52,22 +57,32 @@ def uncomputing(relation: Relation, column: Column, found: FoundColumn) -> Alter
     )
 
 
-def _retyping(connection: Connection, column: Computed, old: Relation, new: Relation) -> Alteration | None:
-    """The alteration of a column whose type alone is another one: the server casts what was computed, and computes
-    nothing anew. None where it was made again, or nothing tells that it was not.
-    """
-    former, number = dict(old.expressions).get(column.name), new.number_of(column.name)
-    if former is None or number is None or old.number_of(column.name) != number:
-        return None
-    statement = column.retyping(connection, former)
-    if statement is None:
+def _retyping(connection: Connection, column: Computed, found: FoundColumn) -> Alteration | None:
+    """The alteration of a column that has another type alone, under which its values are what they were."""
+    if not column.is_cast_in_place(connection):
         return None
     type_name = type_of(column.definition)
-    is_by_hand = not is_plain_cast(column.type_name, type_name)
-    return Alteration(column.name, f"became {type_name}", (sql.Composed([sql.SQL(statement)]),), is_by_hand=is_by_hand)
+    retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(column.name), sql.SQL(type_name))
+    return Alteration(column.name, f"became {type_name}", (altering(column.relation, found) + retype,))
 
 
 def _recomputing(connection: Connection, column: Computed) -> Alteration:
+    """The alteration of any other column. The source casts values to another type as it finds them, and the log does
+    not tell which of them it has computed since, nor which rows were written before.
+    """
     statement = sql.Composed([sql.SQL(column.fix(connection))])
-    is_certain = column.is_fixed_in_place(connection)
-    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain)
+    if column.is_fixed_in_place(connection):
+        return Alteration(column.name, _RECOMPUTED, (statement,))
+    first = _anew_at_source(column)
+    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=bool(first) and not column.unlike, first=first)
+
+
+def _anew_at_source(column: Computed) -> str:
+    if casts_what_is_computed(column.type_name, type_of(column.definition)):
+        return ""
+    table = quoted(column.relation.schema, column.relation.table)
+    return (
+        "Where the source altered its TYPE, and did not drop it and add it again, its older values were cast there: "
+        f"run ALTER TABLE {table} {column.computing_anew} at the source, which computes them anew (before PostgreSQL "
+        "17: drop it and add it again). Then go on:"
+    )

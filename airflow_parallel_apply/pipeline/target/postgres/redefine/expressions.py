@@ -12,10 +12,15 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import computes_alike, differ_in_limits
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
+    casts_what_is_computed,
+    computes_alike,
+    differ_in_limits,
+)
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import (
     as_taken,
     expression_of,
+    is_virtual,
     reads_its_server,
     type_of,
 )
@@ -69,7 +74,8 @@ class Computed:
         if reads_its_server(self.definition):
             return f"ALTER TABLE {table} DROP COLUMN {name}"
         if self.is_fixed_in_place(connection):
-            return f"ALTER TABLE {table} ALTER COLUMN {name} SET EXPRESSION AS ({expression_of(self.definition)})"
+            retype = "" if _fits(self) else f"ALTER COLUMN {name} TYPE {type_of(self.definition)}, "
+            return f"ALTER TABLE {table} {retype}{self.computing_anew}"
         # The server alters no type of a column that others are computed of.
         made = {one.name: as_taken(one.definition, connection.info.server_version) for one in self.beside or (self,)}
         drops = ", ".join(f"DROP COLUMN {quoted(one)}" for one in made)
@@ -80,21 +86,23 @@ class Computed:
         commands = (text for commands in retypes for text in commands)
         return "; ".join((f"ALTER TABLE {table} {drops}", *commands, f"ALTER TABLE {table} {adds}"))
 
-    def retyping(self, connection: Connection, former: str) -> str | None:
-        """The statement that casts its values to the source's type, as the same statement did there, without computing
-        any of them anew. None where the target does not have what that was done to. `former`: the source's definition
-        then.
-        """
-        is_retyped = expression_of(former) == expression_of(self.definition) and former != self.definition
-        if not is_retyped or not _is_same(connection, replace(self, definition=former)):
-            return None
-        table = quoted(self.relation.schema, self.relation.table)
-        return f"ALTER TABLE {table} ALTER COLUMN {quoted(self.name)} TYPE {type_of(self.definition)}"
+    @property
+    def computing_anew(self) -> str:
+        """The end of the statement that computes all its values anew, at either side, by the source's expression."""
+        return f"ALTER COLUMN {quoted(self.name)} SET EXPRESSION AS ({expression_of(self.definition)})"
+
+    def is_cast_in_place(self, connection: Connection) -> bool:
+        """True if its type alone is another one, under which its values are what they were."""
+        type_name = type_of(self.definition)
+        return casts_what_is_computed(self.type_name, type_name) and _is_same(
+            connection, replace(self, type_name=type_name)
+        )
 
     def is_fixed_in_place(self, connection: Connection) -> bool:
-        """True if a new expression is enough."""
-        is_known = connection.info.server_version >= _FIRST_WITH_SET_EXPRESSION
-        return is_known and _fits(self) and not self.unlike
+        """True if it only has to be computed anew, because the source's values have been."""
+        if connection.info.server_version < _FIRST_WITH_SET_EXPRESSION or self.unlike:
+            return False
+        return is_virtual(self.definition) or casts_what_is_computed(self.type_name, type_of(self.definition))
 
 
 def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> Iterator[Computed]:

@@ -150,7 +150,7 @@ def _alter(
 ) -> tuple[sql.Composed, ...]:
     """Returns the statements that were run."""
     alteration = freed(connection, relation, alteration)
-    is_ours = alteration.is_certain and not (alteration.is_by_hand or alteration.owner or alteration.strangers)
+    is_ours = alteration.is_certain and not (alteration.first or alteration.owner or alteration.strangers)
     if ddl is not DdlPolicy.APPLY or not is_ours or lacks_type(connection, alteration.type_name):
         raise left(connection, relation, alteration)
     try:

@@ -1,0 +1,140 @@
+"""Columns that the source computes, and that got another type there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import install
+from tests.support.migrated_table import ROWS, assert_equal, begin, recopied
+from tests.support.rig import Rig, execute
+from tests.support.variants import GATED, gated, variants
+
+_TABLE = "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g {} GENERATED ALWAYS AS ({}) STORED)"
+_ROW = "INSERT INTO t (id, a, b) VALUES (99, 'x', 5)"
+_TYPE = "ALTER TABLE t ALTER g TYPE numeric(8,2)"
+
+
+def refused(rig: Rig, *, match: str = r"column g of public\.t is computed otherwise") -> dict[str, str]:
+    """Run into the refusal. Returns the statements of its hint, for either side."""
+    with pytest.raises(FatalError, match=match) as told:
+        rig.run()
+    hint = str(told.value)
+    source = re.search(r"run (ALTER TABLE .*?) at the source", hint)
+    target = re.search(r"the source's \((ALTER TABLE .*?)\), then run again", hint)
+    return {side: found[1] for side, found in (("source", source), ("target", target)) if found is not None}
+
+
+ALIKE = {
+    "integer": ("integer", "b * 2", "ALTER TABLE t ALTER g TYPE bigint"),
+    "numeric": ("numeric(6,2)", "b * 2.345", "ALTER TABLE t ALTER g TYPE numeric(9,2)"),
+    "text": ("character varying(5)", "'ab  '", "ALTER TABLE t ALTER g TYPE text"),
+    "expression": ("integer", "b * 2", "ALTER TABLE t ALTER g TYPE bigint, ALTER g SET EXPRESSION AS (b::bigint * 3)"),
+}
+
+
+@pytest.mark.parametrize("types", variants(ALIKE, seldom=["text"], gated=["numeric", "expression"]))
+def test_a_type_under_which_values_are_what_they_were_is_the_targets_too(rig: Rig, types: str) -> None:
+    type_name, expression, alter = ALIKE[types]
+    begin(rig, _TABLE.format(type_name, expression))
+    rig.write(_ROW, alter, "UPDATE t SET b = 7 WHERE id < 5")
+    with pytest.raises(FatalError, match=r"column g of public\.t (became|is computed otherwise)"):
+        rig.having(ddl=DdlPolicy.REFUSE).run()
+    rig.run()
+    assert_equal(rig)
+    query = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'g'"
+    assert rig.rows(query) == rig.rows(query, side="source")
+
+
+RECIPES = {
+    "with rows of before": [_ROW, _TYPE, "UPDATE t SET b = 7 WHERE id < 5"],
+    "computed anew": [f"{_TYPE}, ALTER g SET EXPRESSION AS (b * 2.345)", _ROW],
+}
+
+
+@pytest.mark.parametrize("with_trigger", [False, pytest.param(True, marks=GATED)])
+@pytest.mark.parametrize("recipe", variants(RECIPES, seldom=[], gated=["computed anew"]))
+def test_a_type_to_which_the_source_has_cast_values_is_followed_by_both_sides_that_compute_anew(
+    rig: Rig, recipe: str, with_trigger: bool
+) -> None:
+    """The source casts older values, those that are still to be sent included."""
+    if with_trigger:
+        install(rig.source_dsn)
+    begin(rig, _TABLE.format("integer", "b * 2.345"))
+    rig.write(*RECIPES[recipe])
+    hinted = refused(rig)
+    execute(rig.source_dsn, hinted["source"])
+    execute(rig.target_dsn, hinted["target"])
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_a_type_that_comes_with_a_row_of_a_child_is_its_parents(rig: Rig) -> None:
+    rig.both(_TABLE.format("integer", "b * 2"), "CREATE TABLE k (PRIMARY KEY (id)) INHERITS (t)")
+    rig.prepare()
+    alter = "ALTER TABLE t ALTER g TYPE bigint"
+    rig.write("INSERT INTO k (id, b) VALUES (1, 1)", alter, "INSERT INTO k (id, b) VALUES (2, 5)")
+    refused(
+        rig, match=r"column g of public\.k became bigint(?s:.*)column from public\.t\..*\"t\" ALTER COLUMN \"g\" TYPE"
+    )
+    execute(rig.target_dsn, alter)
+    rig.run()
+    assert_equal(rig)
+
+
+BACK = {"at once": False, "between runs": True}
+
+
+@gated
+@pytest.mark.parametrize("with_run", variants(BACK, seldom=["at once"]))
+def test_a_type_that_a_computed_column_had_in_between_is_computed_anew_and_copied(rig: Rig, with_run: str) -> None:
+    install(rig.source_dsn)
+    begin(rig, _TABLE.format("numeric(8,2)", "b * 2.345"))
+    first, second = (f"ALTER TABLE t ALTER g TYPE numeric(8,{digits})" for digits in (0, 2))
+    rig.write(first)
+    if BACK[with_run]:
+        rig.run()
+    rig.write(_ROW, second)
+    refused(rig, match=r"other types in between.*: g \(numeric\(8,2\), numeric\(8,0\), .*SET EXPRESSION.*recopy")
+    execute(rig.source_dsn, "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 2.345)")
+    recopied(rig).run()
+    rig.write("UPDATE t SET b = 7 WHERE id < 5")
+    rig.run()
+    assert_equal(rig)
+
+
+KINDS = {"both": ("VIRTUAL", "VIRTUAL"), "source": ("VIRTUAL", "STORED"), "target": ("STORED", "VIRTUAL")}
+
+
+@gated
+@pytest.mark.parametrize("kinds", variants(KINDS, seldom=["both"]))
+def test_a_virtual_column_of_another_type_has_nothing_that_is_cast(rig: Rig, kinds: str) -> None:
+    install(rig.source_dsn)
+    for dsn, kind in zip((rig.source_dsn, rig.target_dsn), KINDS[kinds], strict=True):
+        execute(dsn, _TABLE.format("numeric(8,4)", "b * 2.3456").replace("STORED", kind))
+    rig.prepare()
+    rig.write(ROWS)
+    rig.run()
+    rig.write(_TYPE, "ALTER TABLE t ALTER a TYPE varchar(50)", _ROW)
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    if kinds == "target":
+        hinted = refused(rig)
+        execute(rig.source_dsn, hinted["source"])
+        execute(rig.target_dsn, hinted["target"])
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_a_computed_column_that_is_made_again_with_another_type_is_left_to_a_person(rig: Rig) -> None:
+    begin(rig, _TABLE.format("integer", "b * 2"))
+    rig.write(
+        "ALTER TABLE t DROP g, ADD g numeric(8,2) GENERATED ALWAYS AS (b * 2) STORED", "DELETE FROM t WHERE id < 5"
+    )
+    execute(rig.target_dsn, refused(rig)["target"])
+    rig.run()
+    assert_equal(rig)
