@@ -101,8 +101,6 @@ def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_t
     with pytest.raises(ConfigurationError, match="others read the log") as refused:
         copy_anew()
     command = str(refused.value.hint).partition("remove the entry: ")[2]
-    removal = drop_pipeline("other", later.source, later.target, log_url=later.config.log_url, force=False)
-    assert any(command.removeprefix("rm ") in leftover.command for leftover in removal.left)
     subprocess.run(shlex.split(command), check=True)
     copy_anew()
     later.run()
