@@ -66,3 +66,24 @@ def test_those_of_a_copy_are_the_source_s(rig: Rig) -> None:
     rig.write("INSERT INTO t VALUES (4, 'ef  ')")
     rig.run()
     assert_same_texts(rig)
+
+
+USINGS = {
+    "numbers": ("real", "double precision", "g::text::double precision", "0.1"),
+    "texts": ("varchar(5)", "text", "'prefix-' || g", "'ab'"),
+}
+
+
+@pytest.mark.parametrize("using", variants(USINGS, gated=["texts"]))
+def test_what_a_sent_using_has_made_stays(rig: Rig, using: str) -> None:
+    old, new, expression, value = USINGS[using]
+    install(rig.source_dsn)
+    rig.both(f"CREATE TABLE t (id integer PRIMARY KEY, g {old})")
+    rig.prepare()
+    rig.write(f"INSERT INTO t VALUES (1, {value}), (2, NULL)")
+    rig.run()
+    alter = f"ALTER TABLE t ALTER g TYPE {new} USING {expression}"
+    rig.transaction(alter, ddl(alter), f"INSERT INTO t VALUES (3, {value})")
+    rig.run()
+    query = "SELECT id, concat(g) FROM t ORDER BY id"
+    assert rig.rows(query) == rig.rows(query, side="source")

@@ -64,11 +64,12 @@ def follow(
     is_first: bool = False,
     is_emptied: bool = False,
     end_offset: Offset | None = None,
+    before: Columns | None = None,
 ) -> None:
     """Under SKIP, what cannot be told from what was done by hand is taken for it; an exchange of columns whose numbers
     are known can. `is_first`: no row under the newer definition was applied yet, so that a new column holds in all rows
     what older ones have in it. `is_emptied`: the table is emptied next, so that nothing needs to be known of its rows.
-    `end_offset`: as in `Redefine`.
+    `end_offset`: as in `Redefine`. `before`: the columns before the last statement that was sent to this target.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
@@ -78,7 +79,7 @@ def follow(
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise untold(new, found.unclear)
     columns = find_columns(connection, session, new)
-    elsewhere = retyped_elsewhere(found.changes, columns) if is_first and not is_emptied else ()
+    elsewhere = retyped_elsewhere(found.changes, columns, before) if is_first and not is_emptied else ()
     for name in dropped_computed(old, new) if ddl is not DdlPolicy.SKIP else ():
         if name in columns and columns[name].generated:
             _alter(connection, new, _dropping(new, name, columns[name]), ddl)

@@ -1,11 +1,13 @@
 """Older rows of a column that got another type at the source, where the column here had a type of its own: nothing has
 cast their values, and a cast may print another text than the value of before (`char(5)` loses its blanks, `real` shows
-more digits as `double precision`, `boolean` becomes `true`). What has been cast prints the same if it is cast again.
+more digits as `double precision`, `boolean` becomes `true`). What has been cast prints the same if it is cast again,
+and what a `USING` has made is seldom a text of the former type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -16,12 +18,29 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import
 from airflow_parallel_apply.pipeline.target.postgres.redefine.fills import own_rows
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange
+from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
+
+_UNLESS_CAST: Final = (
+    "Some older values are still as the former type prints them. Where the source's are so, too (a USING made them, "
+    f"and you ran the same here), leave them, and {SKIPPING}. Else:"
+)
 
 
-def retyped_elsewhere(changes: Iterable[ColumnChange], columns: Columns) -> tuple[ColumnChange, ...]:
-    """The changes of a type that the target's column did not have before. `columns`: those of before."""
-    return tuple(change for change in changes if _is_retyped_elsewhere(change, columns))
+def retyped(old: Relation, new: Relation) -> tuple[ColumnChange, ...]:
+    """The changes of a column's type."""
+    changes = compare_definitions(old, new).changes
+    return tuple(one for one in changes if one.old and one.new and one.old.type_name != one.new.type_name)
+
+
+def retyped_elsewhere(
+    changes: Iterable[ColumnChange], columns: Columns, before: Columns | None
+) -> tuple[ColumnChange, ...]:
+    """The changes of a type that the target's column did not have. `columns`: those of before the changes. `before`:
+    those of before the last statement that was sent, which may have made them; None where there was none.
+    """
+    known = [one for one in (columns, before) if one is not None]
+    return tuple(change for change in changes if all(_is_retyped_elsewhere(change, one) for one in known))
 
 
 def require_cast(connection: Connection, relation: Relation, changes: Iterable[ColumnChange], columns: Columns) -> None:
@@ -33,8 +52,11 @@ def require_cast(connection: Connection, relation: Relation, changes: Iterable[C
         if old is None or new is None or new.name not in columns:
             continue
         here, name = columns[new.name].type_name, sql.Identifier(new.name)
-        cast = sql.SQL("concat(concat({})::{}::{})").format(name, sql.SQL(old.type_name), sql.SQL(new.type_name))
-        other = sql.SQL('{0} IS NOT NULL AND {1} <> concat({0}) COLLATE "C"').format(name, cast)
+        former = sql.SQL("concat({})::{}").format(name, sql.SQL(old.type_name))
+        cast = sql.SQL("concat({}::{})").format(former, sql.SQL(new.type_name))
+        other = sql.SQL(
+            '{0} IS NOT NULL AND {1} <> concat({0}) COLLATE "C" AND concat({2}) = concat({0}) COLLATE "C"'
+        ).format(name, cast, former)
         rows = own_rows(connection, relation)
         try:
             with connection.transaction():
@@ -46,7 +68,8 @@ def require_cast(connection: Connection, relation: Relation, changes: Iterable[C
         if is_left:
             update = sql.SQL("UPDATE {} SET {} = {}::{} WHERE {}").format(rows, name, cast, sql.SQL(here), other)
             settings = (sql.Composed([sql.SQL(one)]) for one in exact_session(here, old.type_name, new.type_name))
-            raise left(connection, relation, Alteration(new.name, f"became {new.type_name}", (*settings, update)))
+            what = f"became {new.type_name}"
+            raise left(connection, relation, Alteration(new.name, what, (*settings, update), first=_UNLESS_CAST))
 
 
 def _is_retyped_elsewhere(change: ColumnChange, columns: Columns) -> bool:
