@@ -42,6 +42,11 @@ START_ANEW: Final = (
     "tables (a feed begins in another place), and run with a new log_url and start=copy."
 )
 """The hint that leads on where changes are missing for good."""
+START_ELSEWHERE: Final = (
+    f"To start anew, run `parallel-apply drop {OWN_PIPELINE} --log-url …` with the log that it has, and run with "
+    "another place (a lake, a directory, or a prefix of topics), a new log_url and start=copy."
+)
+"""The same, where what is in the way stays in the place: a feed, or a table's own files."""
 
 
 def with_pipeline(text: str, pipeline: str) -> str:

@@ -11,7 +11,7 @@ import shlex
 from contextlib import closing, suppress
 
 from airflow_parallel_apply.pipeline.config import Endpoint, QueueEndpoint, default_slot
-from airflow_parallel_apply.pipeline.copy.open import is_copying
+from airflow_parallel_apply.pipeline.copy.open import is_copying_between
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, LogError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
@@ -51,7 +51,7 @@ def drop_pipeline(
     if log_url is not None:
         # Refuse a router's before anything is removed.
         LogDirectory.from_url(log_url)
-    removal, is_away = _drop_target(pipeline, target, queue, log_url, force=force)
+    removal, is_away = _drop_target(pipeline, source, target, queue, log_url, force=force)
     if log_url is None:
         if slot:
             what = f"stream {slot}, whose log other pipelines may read: run this again with --log-url"
@@ -62,26 +62,37 @@ def drop_pipeline(
         return removal + _drop_source(stream, source, force=force)
     if not is_away:
         removal += _drop_held(log_url, pipeline)
-    logged = read_any_identity(LogDirectory.from_url(log_url)).stream
-    if logged != stream:
-        root = LogDirectory.from_url(log_url).root
+    root = LogDirectory.from_url(log_url).root
+    if (logged := _logged_stream(log_url)) not in (None, stream):
         what = f"the log at {root}, which is that of stream {logged}, not of {stream}: --slot says which it is"
         return removal + _drop_source(stream, source, force=force) + _left(what)
-    others = _other_readers(pipeline, log_url, is_away=is_away)
-    if others:
-        readers = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
-        root = LogDirectory.from_url(log_url).root
+    try:
+        others = _other_readers(pipeline, log_url, is_away=is_away)
+    except LogError as error:
         return removal + _left(
-            f"the log at {root} and its stream, which others read: {readers}; forget those that never read it again, "
-            "as under a former name or on a server that is gone, and run this once more",
-            forget_command(log_url, others),
+            f"the log at {root} and its stream, which others may read: {error.message}; remove that file unless it is "
+            "a living reader's, and run this once more"
         )
+    for entry in others:
+        removal += _left(
+            f"the log at {root} and its stream, which pipeline {entry.pipeline} at {entry.place} reads; if that never "
+            "reads it again, as under a former name or on a server that is gone, forget it, and run this once more",
+            forget_command(log_url, entry),
+        )
+    if others:
+        return removal
     removal += _drop_source(stream, source, force=force)
     return removal + _drop_log(stream, log_url, with_log=with_log and not removal.left)
 
 
 def _drop_target(
-    pipeline: str, target: Endpoint, queue: QueueEndpoint | None, log_url: str | None, *, force: bool
+    pipeline: str,
+    source: Endpoint,
+    target: Endpoint,
+    queue: QueueEndpoint | None,
+    log_url: str | None,
+    *,
+    force: bool,
 ) -> tuple[Removal, bool]:
     """Remove the pipeline from the target. Return what was removed, and whether the target is away. Errors:
     `LeaseBusy`.
@@ -89,10 +100,10 @@ def _drop_target(
     try:
         with closing(open_pipeline(target, pipeline)) as writing:
             state = writing.ledger.state()
-            if not force and is_copying(target, pipeline):
+            if not force and is_copying_between(source, target, pipeline):
                 raise LeaseBusy(
-                    "its first run copies the source's rows",
-                    hint="Stop that run first, by marking it as failed; or use --force.",
+                    f"a first run of pipeline {pipeline}, or parallel-apply prepare, is copying the source's rows",
+                    hint="Stop it first: mark the run as failed, or interrupt the command. Or use --force.",
                     generation=NO_GENERATION,
                 )
             removal = writing.drop(force=force)
@@ -112,6 +123,14 @@ def _drop_target(
     except (ParallelApplyError, QueueError) as error:
         return _unreachable(Side.TARGET, error, target_connector(target).drop_commands(pipeline)), True
     return removal, False
+
+
+def _logged_stream(log_url: str) -> str | None:
+    """The stream that a log is of; None where its identity is damaged."""
+    try:
+        return read_any_identity(LogDirectory.from_url(log_url)).stream
+    except LogError:
+        return None
 
 
 def _other_readers(pipeline: str, log_url: str, *, is_away: bool) -> tuple[LogReaderEntry, ...]:
@@ -162,7 +181,7 @@ def _drop_log(stream: str, log_url: str, *, with_log: bool) -> Removal:
     try:
         remove_log(log_url, stream=stream)
     except LogError as error:
-        return _left(error.message)
+        return _left(f"the log at {root}: {error.message}", command)
     return Removal(done=(f"removed the log at {root}",))
 
 

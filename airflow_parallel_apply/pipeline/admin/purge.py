@@ -136,7 +136,7 @@ def _purge_plan(one: _Asked, purged_seqno: int) -> int | None:
 
 
 def _unasked(log_url: str, entry: LogReaderEntry, what: str, hint: str) -> ConfigurationError:
-    forget = f"If it will never read this log again: {forget_command(log_url, [entry])}"
+    forget = f"If it will never read this log again: {forget_command(log_url, entry)}"
     return ConfigurationError(
         f"pipeline {entry.pipeline} at {entry.place} reads this log and {what}: what it needs is not known",
         op="purge",

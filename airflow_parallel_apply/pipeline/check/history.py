@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.target.lost_positions import of_another_log
 
 _ANEW: Final = (
     "If the source was restored with it, restore the target to that moment, too, and a ledger that is elsewhere; if "
-    f"not, restore the log's newest copy. {START_ANEW}"
+    f"not, restore the log's newest copy, or start anew. {START_ANEW}"
 )
 
 

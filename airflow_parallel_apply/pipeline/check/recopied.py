@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
-from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
+from airflow_parallel_apply.pipeline.log.readers import read_readers, with_forget_commands
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, command_line
 from airflow_parallel_apply.pipeline.target.protocol import Target
 
@@ -26,11 +26,11 @@ def recopy_findings(config: PipelineConfig, target: Target) -> tuple[Finding, ..
     key = (config.pipeline, identity.server, identity.database)
     readers = () if config.is_served else read_readers(config.log_url)
     if others := [entry for entry in readers if entry.key != key]:
-        named = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
         note = (
-            f"No copy can be made while others read the log: {named}. If they never read it again, since a server was "
-            f"upgraded or a database renamed or restored: {forget_command(config.log_url, others)}. {note} then. "
-            f"Otherwise give pipeline {config.pipeline} a log and a slot of its own, and start it anew there"
+            "No copy can be made while others read the log. Forget those that never read it again, since a server was "
+            f"upgraded or a database renamed or restored: {with_forget_commands(config.log_url, others)}. {note} then. "
+            f"If others still read it, give pipeline {config.pipeline} a log and a slot of its own, and start it anew "
+            "there"
         )
     return tuple(
         Finding(

@@ -123,6 +123,11 @@ def is_copying(target: Endpoint, pipeline: str) -> bool:
     return any(connector.is_copying(target, pipeline) for connector in _connectors_to(target))
 
 
+def is_copying_between(source: Endpoint, target: Endpoint, pipeline: str) -> bool:
+    """As `is_copying`, of what copies from this source alone: packages of other pairs need not load."""
+    return not goes_into_log(source, target) and _connector(source, target).is_copying(target, pipeline)
+
+
 def _connector(source: Endpoint, target: Endpoint) -> CopyConnector:
     pair = pair_of(source.scheme, target.scheme)
     if pair not in COPIES.known():

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, OwnershipLost, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, Ledger, PipelineState, RoutingChange
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -64,7 +64,7 @@ class PipelineSession:
             raise ConfigurationError(
                 "the target has positions of the pipeline, which its ledger in database "
                 f"{self.ledger.identity()} has lost",
-                hint="Restore the ledger's database; or remove the pipeline (parallel-apply drop), and start anew.",
+                hint=f"Restore the ledger's database, or start anew. {START_ANEW}",
             )
         return found
 

@@ -29,7 +29,7 @@ from airflow_parallel_apply.service.address import is_service
 
 ROWS_SUFFIX: Final = ".rows.parquet"
 TRANSACTIONS_SUFFIX: Final = ".transactions.parquet"
-RESTORE: Final = f"Restore the log's directory from a copy. {START_ANEW}"
+RESTORE: Final = f"Restore the log's directory from a copy, or start anew. {START_ANEW}"
 """The hint for a damaged log: nothing else has what it holds."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
 _LOCAL_HOSTS: Final = ("", "localhost")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -86,6 +86,13 @@ def reader_path(url: str, entry: LogReaderEntry) -> Path:
     return LogDirectory.from_url(url).readers / entry.file_name
 
 
-def forget_command(url: str, entries: Sequence[LogReaderEntry]) -> str:
-    """The command by which a person forgets readers whose targets are gone."""
-    return f"rm {' '.join(shlex.quote(str(reader_path(url, entry))) for entry in entries)}"
+def forget_command(url: str, entry: LogReaderEntry) -> str:
+    """The command by which a person forgets a reader whose target is gone."""
+    return f"rm {shlex.quote(str(reader_path(url, entry)))}"
+
+
+def with_forget_commands(url: str, entries: Iterable[LogReaderEntry]) -> str:
+    """The readers, each with its own command, since some may still be there."""
+    return ", ".join(
+        f"pipeline {entry.pipeline} at {entry.place} (`{forget_command(url, entry)}`)" for entry in entries
+    )

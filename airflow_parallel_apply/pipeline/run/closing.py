@@ -111,10 +111,11 @@ def request_stop(config_pipeline: str, target: Endpoint, *, queue: QueueEndpoint
             state = Coordinator(tasks.queue, writing, names, claimant=claimant_of("stop")).request_stop()
         except OwnershipLost as error:
             raise FatalError(
-                f"run {owned.owner} has put nothing into its queue: it opens just now, or finds nothing to do",
+                f"the queue has no tasks of run {owned.owner}: it is opening, finds nothing to do, has just ended, or "
+                "the queue has lost them",
                 op="stop",
                 pipeline=config_pipeline,
-                hint="Run this again once its lanes begin.",
+                hint="If the run goes on, run this again in a minute: its lanes make tasks that were lost anew.",
             ) from error
     if state.phase is Phase.FAILED:
         why = "" if state.failure is None else f": {state.failure.message}"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
@@ -68,9 +68,8 @@ def _require_same_values(step: Statement) -> None:
             "the source sent DDL by which rows that are there may have other values, of which a feed of changes "
             f"learns nothing: {shown_ddl(step.text)}",
             op="apply",
-            hint="Drop the pipeline, and begin anew in another place with a copy. Only where no value that is "
-            "followed is another, since there was no USING and the texts stay, or the table is not followed: "
-            f"{step.skipping}.",
+            hint=f"{START_ELSEWHERE} Only where no value that is followed is another, since there was no USING and the "
+            f"texts stay, or the table is not followed: {step.skipping}.",
         )
 
 

@@ -14,7 +14,7 @@ def positions_lost(place: str, table: str = "", *, pipeline: str | None) -> Targ
         f"the pipeline's positions in {place} are gone{rows}: nothing shows what was applied",
         op="route",
         pipeline=pipeline,
-        hint=f"Restore positions and tables as of one moment. {START_ANEW}",
+        hint=f"Restore positions and tables as of one moment, or start anew. {START_ANEW}",
     )
 
 
@@ -25,5 +25,5 @@ def of_another_log(place: str, applied: str, known: str, *, pipeline: str) -> Ta
         "an older state of itself",
         op="route",
         pipeline=pipeline,
-        hint=f"Restore both as of one moment, with the log of then. {START_ANEW}",
+        hint=f"Restore both as of one moment, with the log of then, or start anew. {START_ANEW}",
     )

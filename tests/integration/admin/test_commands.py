@@ -143,7 +143,7 @@ def test_a_stop_asked_while_a_run_opens_is_told_to_wait(rig: Rig) -> None:
         assert state is not None
         session.acquire(LeaseRequest(log_id=state.log_id, owner="r", lease=timedelta(minutes=1)))
     told = " ".join(call(rig, "stop", "--pipeline", rig.config.pipeline).output.split())
-    assert "run r has put nothing into its queue" in told
+    assert "the queue has no tasks of run r" in told
     assert "Clear" not in told
 
 

@@ -36,8 +36,8 @@ from tests.support.variants import gated
 AWAY = "host=127.0.0.1 port=1 dbname=x"
 
 
-@pytest.fixture
-def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
+@pytest.fixture(name="rig")
+def doomed(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
     config = PipelineConfig(pipeline="doomed", log_url=str(tmp_path / "log"), channels=2, lanes=1, start=Start.EMPTY)
     made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
     made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -152,7 +152,7 @@ def test_a_live_run_is_not_dropped_unless_by_force(rig: Rig) -> None:
 def test_a_pipeline_whose_first_run_copies_is_not_dropped_unless_by_force(rig: Rig) -> None:
     with psycopg.connect(rig.target_dsn, autocommit=True) as copying:
         copying.execute("SELECT pg_advisory_lock(hashtextextended('parallel_apply copy doomed', 0))")
-        with pytest.raises(LeaseBusy, match="copies the source's rows"):
+        with pytest.raises(LeaseBusy, match="prepare, is copying the source's rows"):
             dropped(rig)
         assert slots(rig) == [("parallel_apply_doomed",)]
         assert dropped(rig, force=True).done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ def test_a_target_database_that_was_renamed_leaves_an_entry_that_hints_say_how_t
 
     with pytest.raises(ConfigurationError, match="others read the log") as refused:
         copy_anew()
-    command = str(refused.value.hint).partition("remove the entry: ")[2]
+    (command,) = re.findall(r"`(rm .*?)`", str(refused.value.hint))
     subprocess.run(shlex.split(command), check=True)
     copy_anew()
     later.run()

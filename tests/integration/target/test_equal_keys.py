@@ -64,7 +64,7 @@ def test_a_text_of_the_target_that_tells_equal_keys_apart_is_named(rig: PlainRig
     rig.write("UPDATE t SET k = 1.00")
     with pytest.raises(TargetError, match="not in the target") as told:
         rig.run()
-    statement = re.search(r"run (ALTER TABLE .*?)\. Else", str(told.value))
+    statement = re.search(r"run (ALTER TABLE .*?)\. Otherwise", str(told.value))
     assert statement is not None, str(told.value)
     execute(owner, statement[1])
     rig.run()

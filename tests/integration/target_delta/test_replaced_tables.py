@@ -117,7 +117,7 @@ def test_a_table_that_is_restored_while_a_unit_is_decided_is_refused_until_it_is
     rig = decided(tmp_path)
     last = 4 if restored is A else 3
     rig.table(restored).restore(last - 1)
-    with pytest.raises(TargetError, match=f"was restored to version {last - 1} .*Restore it to version {last}[.] "):
+    with pytest.raises(TargetError, match=f"was restored to version {last - 1} .*Restore it to version {last}, or "):
         rig.open().own(2)
     rig.table(restored).restore(last)
     rig.open().own(2)
@@ -130,7 +130,7 @@ def test_a_restore_undoes_no_commit_of_a_unit_that_another_lane_finished(tmp_pat
     rig.open().own(2)
     rig.table(A).restore(3)
     found = errors(rig.open().findings(Expectation(channels=1, tables=(A, B))))
-    assert [one.note for one in found] == [f"Restore it to version 4. {START_ANEW}"]
+    assert [one.note for one in found] == [f"Restore it to version 4, or start anew. {START_ANEW}"]
 
 
 @pytest.mark.parametrize("does", variants(MAINTENANCE, seldom=set(MAINTENANCE) - {"vacuum", "overwrites its schema"}))

@@ -18,9 +18,12 @@ from airflow_parallel_apply.pipeline.log.readers import LogReaderEntry
         ([("q", "server", "target")], "Run `parallel-apply recopy --pipeline q --table public.t`"),
         (
             [("q", "server", "target"), ("p", "server", "other")],
-            r"others read the log: pipeline p at .* slot of its own",
+            r"others read the log\. .*: pipeline p at .* slot of its own",
         ),
-        ([("q", "server", "target"), ("q", "former", "target")], r"rm .*/q-\w+\.json\. Run `parallel-apply recopy"),
+        (
+            [("q", "former", "target"), ("p", "server", "other")],
+            r" q at there \(`rm \S*/q-\w+\.json`\), pipeline p at there \(`rm \S*/p-\w+\.json`\)\. Run `parallel-apply",
+        ),
     ],
 )
 def test_a_copy_is_not_asked_for_where_none_can_be_made(

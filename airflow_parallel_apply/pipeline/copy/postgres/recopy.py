@@ -51,7 +51,7 @@ from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, Pipeli
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.protocol import PassedOver
-from airflow_parallel_apply.pipeline.log.readers import forget_command, read_readers
+from airflow_parallel_apply.pipeline.log.readers import read_readers, with_forget_commands
 from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 from airflow_parallel_apply.pipeline.model.finding import command_line, refuse
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
@@ -262,9 +262,9 @@ class Recopy:
             named = ", ".join(f"pipeline {entry.pipeline} at {entry.place}" for entry in others)
             raise self._wrong(
                 f"others read the log, which would pass over changes that they need: {named}",
-                "Drop them (parallel-apply drop), or give them logs of their own. Of what never reads it again, as a "
-                "database that was renamed or a server that was upgraded since, remove the entry: "
-                f"{forget_command(self._config.log_url, others)}",
+                "Drop them (parallel-apply drop), or give them logs of their own. Forget those that never read it "
+                "again, since a server was upgraded or a database renamed or restored: "
+                f"{with_forget_commands(self._config.log_url, others)}.",
             )
         return state
 

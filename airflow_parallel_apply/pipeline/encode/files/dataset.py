@@ -35,7 +35,7 @@ from airflow_parallel_apply.pipeline.encode.files.manifest import (
 )
 from airflow_parallel_apply.pipeline.encode.files.merged import FAN_OUT, MergedManifests
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
-from airflow_parallel_apply.pipeline.errors import EncodeError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, EncodeError, Unavailable
 
 GRACE: Final = timedelta(days=1)
 """A writer that takes longer than this to commit what it wrote may find it swept, and is refused."""
@@ -211,8 +211,8 @@ class Dataset:
             f"manifests {first} to {last} of {self.place.url(FOLDER)} are gone, and later ones are there: nobody knows "
             "what they named",
             op="open",
-            hint="Put them back from a copy. No lifecycle rule may remove manifests. Otherwise begin anew, in another "
-            "directory.",
+            hint="Put them back from a copy. No lifecycle rule may remove manifests. Without a copy, an export goes "
+            f"to another directory; of a pipeline: {START_ELSEWHERE}",
         )
 
     def _last_from(self, version: int) -> int:

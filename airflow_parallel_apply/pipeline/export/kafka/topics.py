@@ -163,4 +163,4 @@ def _require_known(topic: str, records: Mapping[str, Any]) -> None:
     """Refuse a topic of which retention has removed the only record of changes, or any: it may have been a query's."""
     place = records.get(_PLACE)
     if place is None or place["origin"] == QUERIES:
-        raise removed_records(topic, 0, op="export", instead="export to another prefix")
+        raise removed_records(topic, 0, op="export", instead="Export to another prefix.")

@@ -87,7 +87,9 @@ class Lease:
             if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
                 return
             require_owner(row, generation, so="its routing cannot change now")
-            require_no_recopy(connection, self._session, row["generation"])
+            if generation is None:
+                # No copy gets past a run that owns the pipeline.
+                require_no_recopy(connection, self._session, row["generation"])
             # Lanes of a run that is over may have slept through its end: what they planned by is not valid any more.
             # Those of the caller's own generation start later than this.
             raised = row["generation"] + (generation is None and bool(row["routing_digest"]))

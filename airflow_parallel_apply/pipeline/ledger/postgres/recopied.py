@@ -14,25 +14,24 @@ def hold_recopy(session: Session) -> None:
     with session.errors("recopy"):
         query = ledger_sql(session, "recopied", "hold")
         if session.connection().execute(query, {"pipeline": session.pipeline}).fetchone() != (True,):
-            raise _busy(session, None)
+            raise LeaseBusy(
+                f"pipeline {session.pipeline} is being taken, routed or dropped, or its tables are being copied anew",
+                hint="Wait for that to end, and run this again.",
+            )
 
 
 def require_no_recopy(connection: Connection, session: Session, generation: int) -> None:
     """In the transaction that takes the pipeline. `LeaseBusy`; psycopg's own."""
     found = connection.execute(ledger_sql(session, "recopied", "is_free"), {"pipeline": session.pipeline})
     if found.fetchone() != (True,):
-        raise _busy(session, generation)
+        raise LeaseBusy(
+            f"tables of pipeline {session.pipeline} are being copied anew",
+            hint="Wait for parallel-apply recopy to end.",
+            generation=generation,
+        )
 
 
 def knows_recopied(connection: Connection, session: Session, known: Set[str]) -> bool:
     """True if the ledger knows no other copies than these. Errors: psycopg's own."""
     names = {"pipeline": session.pipeline, "known": sorted(known)}
     return connection.execute(ledger_sql(session, "recopied", "unknown"), names).fetchone() == (False,)
-
-
-def _busy(session: Session, generation: int | None) -> LeaseBusy:
-    return LeaseBusy(
-        f"tables of pipeline {session.pipeline} are being copied anew",
-        hint="Wait for parallel-apply recopy to end.",
-        generation=generation,
-    )

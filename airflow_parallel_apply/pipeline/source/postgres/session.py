@@ -222,7 +222,7 @@ def _lasting(error: Exception, *, op: str, place: str) -> ParallelApplyError | N
         return SourceError(
             f"the source {place} has lost WAL that the slot still needs, so changes are missing: {text}",
             op=op,
-            hint=f"Was pg_resetwal run, or WAL removed by hand? Restore the source. {START_ANEW}",
+            hint=f"Was pg_resetwal run, or WAL removed by hand? Restore the source, or start anew. {START_ANEW}",
         )
     return None
 

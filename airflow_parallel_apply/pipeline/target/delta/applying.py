@@ -185,7 +185,7 @@ class Applier:
                 "the lake has no such table",
                 op="commit",
                 table=relation.name,
-                hint=f"Somebody removed it. Restore it. {START_ANEW}",
+                hint=f"Somebody removed it. Restore it, or start anew. {START_ANEW}",
             )
         return table
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, row_typing
 from airflow_parallel_apply.pipeline.encode.columns.types import ColumnTyping, typings
-from airflow_parallel_apply.pipeline.errors import TargetError
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
@@ -75,8 +75,8 @@ def require_feed(relation: Relation, found: pa.Schema) -> None:
             op="commit",
             table=relation.name,
             column=field.name,
-            hint="If the pipeline has fed it so far, drop the pipeline, and begin anew in another lake. Otherwise move "
-            "the table away, and clear the task open.",
+            hint="If the pipeline has not fed it so far, move the table away, and clear the task open. "
+            f"{START_ELSEWHERE}",
         )
 
 

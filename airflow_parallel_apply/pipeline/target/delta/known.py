@@ -21,7 +21,8 @@ from airflow_parallel_apply.pipeline.target.delta.place import Lake
 from airflow_parallel_apply.pipeline.target.delta.tables import commit_path, table_errors, transaction_version
 
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
-_GONE: Final = ("is not in the lake any more", f"Put it back as it was. {START_ANEW}")
+_OR_ANEW: Final = f", or start anew. {START_ANEW}"
+_GONE: Final = ("is not in the lake any more", f"Put it back as it was{_OR_ANEW}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,20 +116,20 @@ def lost(lake: Lake, table: DeltaTable | None, known: KnownTable) -> tuple[str, 
     if not known.table_id:
         return None
     if str(table.metadata().id) != known.table_id:
-        return "was made anew by somebody else, without the rows that it had", f"Put the former one back. {START_ANEW}"
+        return "was made anew by somebody else, without the rows that it had", f"Put the former one back{_OR_ANEW}"
     if table.version() < known.version:
-        return f"was set back to version {table.version()}", f"Put version {known.version} back. {START_ANEW}"
+        return f"was set back to version {table.version()}", f"Put version {known.version} back{_OR_ANEW}"
     if known.application and _lacks(table, known):
         return (
             f"was put back from an older copy by somebody else, without the rows of version {known.version}",
-            f"Put version {known.version} back. {START_ANEW}",
+            f"Put version {known.version} back{_OR_ANEW}",
         )
     restored = _restored(lake, known, int(table.version()))
     if restored is None:
         return None
     return (
         f"was restored to {restored} by somebody else, without the rows of version {known.version}",
-        f"Restore it to version {known.version}. {START_ANEW}",
+        f"Restore it to version {known.version}{_OR_ANEW}",
     )
 
 

@@ -23,7 +23,7 @@ import tenacity
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 
-from airflow_parallel_apply.pipeline.errors import START_ANEW, TargetError, Unavailable
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, TargetError, Unavailable
 from airflow_parallel_apply.pipeline.target.delta.place import Lake
 
 _TRIES: Final = 100
@@ -38,7 +38,7 @@ _PREVIEW: Final = " Preview of invalid data: "
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Errors of delta-rs are written for a terminal."""
 
-_FEATURE: Final = f"Somebody turned on what delta-rs cannot write. Drop the feature. {START_ANEW}"
+_FEATURE: Final = f"Somebody turned on what delta-rs cannot write. Drop the feature, or start anew. {START_ELSEWHERE}"
 _REFUSALS: Final = {
     "Invalid data found": "Somebody gave the table a constraint, or a column that takes no nulls. Drop it, and "
     "clear the task open.",
@@ -46,8 +46,8 @@ _REFUSALS: Final = {
     "Unsupported table features": _FEATURE,
     "Unsupported: ": _FEATURE,
     "lacked the necessary privileges": "Give the lake's login the right to write there.",
-    "Invalid Checkpoint": "Somebody removed files of the table's log, as a lifecycle rule does. Put them back. "
-    f"{START_ANEW}",
+    "Invalid Checkpoint": "Somebody removed files of the table's log, as a lifecycle rule does. Put them "
+    f"back, or start anew. {START_ELSEWHERE}",
 }
 """Words of an error that no repetition mends, and what to do."""
 

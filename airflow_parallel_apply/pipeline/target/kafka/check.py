@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.encode.columns.parse import NOT_FINITE
-from airflow_parallel_apply.pipeline.errors import ParallelApplyError
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, ParallelApplyError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
@@ -60,21 +59,23 @@ def findings(address: KafkaAddress, pipeline: str, expected: Expectation, topics
                 if begins
                 else "Delete the topic if nobody needs it, or exclude the table."
             )
-            yield replace(_table(relation, f"has a topic {topic} that is not empty"), note=note)
+            yield _table(relation, f"has a topic {topic} that is not empty", note=note)
         elif names := retyped_columns(address, relation, counts[topic]):
             yield _table(
                 relation,
                 f"has messages whose key does not have {', '.join(names)} as the source's text, as text_columns "
-                "asks for: a row would have two keys (take it out again, or begin anew with topics of another prefix)",
+                "asks for: a row would have two keys",
+                note=f"Take it out of text_columns again. {START_ELSEWHERE}",
             )
 
 
-def _table(relation: Relation, trouble: str) -> Finding:
+def _table(relation: Relation, trouble: str, *, note: str = "") -> Finding:
     return Finding(
         severity=Severity.ERROR,
         side=Side.TARGET,
         where=relation.name,
         what=f"table {relation.name} {trouble}",
+        note=note,
         is_table=True,
     )
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.config import MAX_CHANNELS
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE
 from airflow_parallel_apply.pipeline.model.position import Position
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import PATIENCE_SECONDS, library, make_consumer
@@ -26,7 +27,6 @@ PARTITIONS: Final = 1 + MAX_CHANNELS
 _NEAR: Final = 16
 """Offsets before a partition's end in which its last record is looked for first."""
 _FURTHER: Final = 16
-_ANEW: Final = "drop the pipeline, and begin anew with topics of another prefix"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Positions:
             back *= _FURTHER
         for place, (low, _) in ends.items():
             if low > 0 and place not in found:
-                raise removed_records(self.topic, place, op="read positions", instead=_ANEW)
+                raise removed_records(self.topic, place, op="read positions", instead=START_ELSEWHERE)
         return found
 
     def _ends(self, place: int) -> tuple[int, int] | None:

@@ -56,5 +56,5 @@ def removed_records(topic: str, partition: int, *, op: str, instead: str) -> Tar
         f"records of partition {partition} of topic {topic} were removed, and nothing else says what was sent",
         op=op,
         hint="Compaction keeps the last record of each key, and retention does not: the topic's cleanup.policy must be "
-        f"compact alone. Nothing is sent twice: {instead}.",
+        f"compact alone. Nothing is sent twice. {instead}",
     )

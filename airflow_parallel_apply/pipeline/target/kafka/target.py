@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, ConfigurationError, OwnershipLost, TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding
@@ -229,10 +229,10 @@ class KafkaTarget:
         if sent:
             raise TargetError(
                 f"the positions in topic {self._positions.topic} are gone, and {sent[0]} had messages: what was "
-                "sent is known no more",
+                "sent is not known any more",
                 op="route",
                 pipeline=self._pipeline,
-                hint="Nothing is sent twice. Drop the pipeline, and begin anew with topics of another prefix.",
+                hint=f"Nothing is sent twice. {START_ELSEWHERE}",
             )
 
     def _read(self, unit: Unit) -> Mapping[int, Position]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import name_of_built_in
 from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
@@ -93,16 +94,24 @@ def rows_differ(table: TargetTable) -> str:
         f"ALTER TABLE {quoted(relation.schema, relation.table)} ALTER COLUMN {quoted(one.name)} TYPE {one.type_name} "
         f"USING {quoted(one.name)}::{one.type_name}"
         for one in relation.columns
-        if one.key
-        and one.kind in _SEVERAL_TEXTS
-        and one.type_name not in _TEXTS
-        and table.columns[one.name].plain_type_sql in _TEXTS
+        if one.key and _compares_values(one) and table.columns[one.name].plain_type_sql in _TEXTS
     ]
-    first = f"If its equal is there with another text: run {'; '.join(told_apart)}. Else: " if told_apart else ""
+    first = ""
+    if told_apart:
+        first = (
+            f"If the table has an equal key in another form (1.0 for 1.00), run {'; '.join(told_apart)}. Otherwise: "
+        )
     return (
         f"{first}Somebody else changed the target, or the copies differed at the start: `parallel-apply compare` shows "
         f"where. Make the rows the source's there, or: {recopying(relation)}"
     )
+
+
+def _compares_values(column: Column) -> bool:
+    """True if the type of a column, which is built in, has equal values of several texts, whatever its collation."""
+    name = name_of_built_in(column.type_name)
+    collated = _TEXTS if column.kind is KeyKind.BLANK_PADDED else (*_TEXTS, "character")
+    return column.kind in _SEVERAL_TEXTS and name is not None and name not in collated
 
 
 def renaming_away(relation: Relation, kind: str) -> str:

@@ -71,7 +71,7 @@ def name_other_name(
     elif last[relation.oid] != name:
         error.hint = (
             f"The source calls it {'.'.join(last[relation.oid])} now, which another table is called at the target: "
-            f"restore it there. {START_ANEW}"
+            f"restore it there, or start anew. {START_ANEW}"
         )
 
 

@@ -306,7 +306,7 @@ def _undecided(name: str) -> TargetError:
     return TargetError(
         f"branch {name} was committed by hand, though the pipeline had not decided that: its rows are in the target, "
         "and no position includes them",
-        hint=f"No run can tell which rows these are. Restore the target from a backup. {START_ANEW}",
+        hint=f"No run can tell which rows these are. Restore the target from a backup, or start anew. {START_ANEW}",
     )
 
 
@@ -315,5 +315,5 @@ def _lost(series: Series, name: str) -> TargetError:
         f"branch {name} of transactions {series.after_seqno + 1} to {series.last_seqno} was rolled back by hand, or "
         "is not in the copy that this database was restored from, while others of the same transactions are committed",
         hint="Rows of these transactions are missing, and no run can tell which. Restore the target from another "
-        f"backup. {START_ANEW}",
+        f"backup, or start anew. {START_ANEW}",
     )
