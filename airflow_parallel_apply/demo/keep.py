@@ -56,8 +56,8 @@ def stop_kept(directory: Path, *, timeout: timedelta) -> bool:
                 return was_signalled
         except ConfigurationError:
             # It may have ended by itself since then, or have begun just now, without an id in its lock yet.
-            with suppress(ProcessLookupError, ValueError):
-                if not was_signalled:
+            if not was_signalled:
+                with suppress(ProcessLookupError, ValueError):
                     os.kill(int((directory / "lock").read_text()), signal.SIGTERM)
                     was_signalled = True
         if time.monotonic() > deadline:

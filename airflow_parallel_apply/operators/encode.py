@@ -174,7 +174,7 @@ class EncodeOperator(Guarded, BaseOperator):
         """The place's URL, with its secrets."""
         if bool(self.place) == bool(self.place_conn_id):
             raise ConfigurationError(
-                "place and place_conn_id: one of them says where the export goes",
+                "exactly one of place and place_conn_id says where the export goes",
                 op="export",
                 hint="Give place, a directory or a URL, or place_conn_id, a connection of type parallel_apply_kafka.",
             )

@@ -111,7 +111,6 @@ def into_log(*, cancelled: bool = False) -> IntoLog:
     return IntoLog(report=lambda progress: None, cancelled=lambda: cancelled)
 
 
-@gated
 def test_a_copy_into_the_log_is_the_logs_first_transactions(world: World) -> None:
     world.config = replace(world.config, epoch_max_changes=2)
     world.commit_many(5, first=1)

@@ -325,7 +325,6 @@ def test_planned_rows_are_told_by_channel(side: Side) -> None:
     assert [found.number for found in side.ledger.epochs()] == [1]
 
 
-@gated
 def test_a_generation_is_above_all_that_is_known_of_it(side: Side) -> None:
     assert side.session.acquire(replace(RUN1, above=7)).generation == 8
 

@@ -157,7 +157,6 @@ def test_a_wrong_parameter_is_a_red_task_that_names_it(dag: DAG, log_url: str, t
     assert "threads" in pushed["error"]
 
 
-@gated
 def test_the_command_exports_and_tells_what_it_did(log_url: str, tmp_path: Path) -> None:
     place = str(tmp_path / "out")
     arguments = ["export", "--log-url", log_url, "--to", place, "--format", "csv"]

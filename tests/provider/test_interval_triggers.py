@@ -56,7 +56,6 @@ def test_they_survive_being_stored() -> None:
         assert again.serialize() == (path, arguments)
 
 
-@gated
 def test_a_lease_trigger_of_an_older_release_still_works(pipeline: FakePipeline) -> None:
     old = LeaseTrigger(pipeline="orders", target_conn_id="parallel_apply_target", owner="me", deadline=SOON.isoformat())
     assert event(old)["status"] == "free"

@@ -84,8 +84,8 @@ def pass_over(
 
     `lost`, `parts`: see `copies_of_lost` and `copies_of_parts`. `register` makes the source's registration out of the
     log's and of its last definitions; `require` raises for definitions that the log has and that are in the way. `mark`
-    has the source name the copy at a place behind it, see `PassedOver`. `require_alone` is asked last: it raises where
-    another pipeline has come to read the log since. Errors: `SourceChanged` where a table was
+    has the source name the copy at a place behind it, see `PassedOver`. `require_alone` is asked just before the
+    commit: it raises where another pipeline has come to read the log since. Errors: `SourceChanged` where a table was
     redefined since; `LogError`.
     """
     tries = 0

@@ -182,7 +182,8 @@ def _try_to_prepare(
             # A copy may take hours: whoever waits for it leaves the worker to others.
             raise LeaseBusy(error.message, hint=error.hint, generation=NO_GENERATION) from error
         if first and copy is None and (config.start is not Start.EQUAL or _has_transactions(config)):
-            # Another first run, which this one waited for, may have begun the log, and filled it.
+            # Another first run, which this one waited for, may have begun the log, and filled it. With start=equal
+            # a log without transactions may be joined, whatever was written since.
             refuse(
                 beginning_findings(config, writing.target, reading.has_changes, copies_into_log=into_log is not None),
                 place="the log",

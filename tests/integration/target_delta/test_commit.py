@@ -22,7 +22,6 @@ from tests.support.log_rows import Row, relation
 from tests.support.variants import gated
 
 
-@gated
 def test_net_changes_of_several_tables_are_merged_and_the_position_moves(rig: LakeRig) -> None:
     rig.apply(-1, 3, [insert(1, "1", "a", "x"), insert(2, "2", "b", None), insert(3, "7", "y", of=2)])
     rig.apply(3, 6, [update(4, "1", "c", "z"), delete(5, "2", None, None), insert(6, "3", "d", "u")])

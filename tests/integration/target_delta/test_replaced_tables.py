@@ -177,7 +177,6 @@ def test_a_table_that_took_the_name_of_another_one_gets_none_of_its_rows(tmp_pat
     assert [[row[0] for row in rig.rows(one)] for one in (archived, new)] == [["1", "3"], ["2"]]
 
 
-@gated
 def test_tables_of_a_former_release_are_known_from_the_next_unit_on(rig: LakeRig) -> None:
     uri = rig.lake.table_uri("public", "a")
     assert KnownTable.from_text(uri) == KnownTable(uri=uri)

@@ -331,11 +331,18 @@ def test_a_file_that_was_swept_before_its_commit_is_noticed(log_url: str, place:
     assert Dataset(FilePlace(place)).newest() is None
 
 
-def test_a_damaged_manifest_is_named(log_url: str, place: str) -> None:
+def test_a_manifest_that_is_gone_or_damaged_is_named(log_url: str, place: str) -> None:
+    export(log_url, place, until_seqno=1)
+    (first,) = (Path(place) / "_manifests").iterdir()
     export(log_url, place)
-    (manifest,) = (Path(place) / "_manifests").iterdir()
-    manifest.write_bytes(manifest.read_bytes().replace(b'"rows":', b'"rowz":'))
-    with pytest.raises(EncodeError, match=r"00000000000000000000\.json is no manifest"):
+    content = first.read_bytes()
+    first.unlink()
+    with pytest.raises(EncodeError, match=r"manifests 0 to 0 of .* are gone"):
+        export(log_url, place)
+    first.write_bytes(content)
+    last = first.with_name(first.name.replace("0.json", "1.json"))
+    last.write_bytes(last.read_bytes().replace(b'"rows":', b'"rowz":'))
+    with pytest.raises(EncodeError, match=r"00000000000000000001\.json is no manifest"):
         export(log_url, place)
 
 

@@ -1,8 +1,8 @@
 """Composite types to which attributes were added, or which lost some: every value of the type then prints another text,
 and no row is sent. Rows that were written while a short-lived attribute existed have it in their texts.
 
-A DDL message of the same change, in the transaction that made it, acquits, because the target runs
-the same statement. An attribute's name is in no row's text, and its type cannot change while a table has it.
+A DDL message of the same change, in the transaction that made it, acquits, because the target runs the same statement.
+An attribute's name is in no row's text, and its type cannot change while a table has it.
 """
 
 from __future__ import annotations

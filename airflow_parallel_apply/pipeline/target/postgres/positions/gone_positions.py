@@ -1,5 +1,5 @@
-"""Positions that somebody has removed: what their channels have applied is known no more, unless all had stopped at one
-seqno.
+"""Positions that somebody has removed: nothing says any more what their channels have applied, unless all had stopped
+at one seqno.
 """
 
 from __future__ import annotations
