@@ -247,7 +247,7 @@ def test_earlier_versions_that_read_strings_as_the_session_does_are_told(rig: Ri
     rig.both("CREATE TABLE t (id integer PRIMARY KEY)")
     install(rig.source_dsn)
     for function, now, then in (
-        ("capture_rewrite()", "extension", "extent"),
+        ("capture_rewrite()", ' COLLATE "C"', ""),
         ("send_ddl(text, name[])", "standard_conforming_strings", "lc_messages"),
     ):
         (definition,) = rig.rows(

@@ -55,9 +55,9 @@ _FORMER: Final = {
     ),
     "capture_rewrite": (
         "capture_rewrite",
-        "it takes a USING in an extension's script, or in a session without standard_conforming_strings, for none, so "
-        "older rows may differ",
-        "until then `recopy` a table whose column such a script or session has given another type",
+        "it takes a USING for none in an extension's script, in a session without standard_conforming_strings, or in "
+        "capital letters under a Turkish or Azerbaijani locale, so older rows may differ",
+        "until then `recopy` a table whose column such a statement has given another type",
     ),
     "sighting": (
         "sighting",
@@ -112,7 +112,7 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
         "AND (p.proname = 'send_ddl' AND (p.prosrc !~ 'standard_conforming_strings' OR p.prosrc ~ 'type.default') "
-        "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'extension' "
+        "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'COLLATE' "
         "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
     of_trigger = ("capture_rewrite", "sighting")
