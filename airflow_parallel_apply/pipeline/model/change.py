@@ -181,6 +181,13 @@ class Relation:
         known, sent = old.computed, {column.name for column in self.columns}
         return tuple(one for one in self.expressions if known is not None and one[0] not in {*known, *sent})
 
+    def remade(self, old: Relation) -> tuple[tuple[str, str], ...]:
+        """Those of `expressions` whose column is another one of the same name in an older definition, as far as both
+        say.
+        """
+        before, now = (dict(zip(one.computed or (), one.computed_numbers or (), strict=False)) for one in (old, self))
+        return tuple(one for one in self.expressions if before.get(one[0], now.get(one[0])) != now.get(one[0]))
+
     def recomputed(self, old: Relation) -> tuple[tuple[str, str], ...]:
         """Those of `expressions` that an older definition computes otherwise, as far as both say."""
         before = dict(old.expressions)

@@ -138,3 +138,21 @@ def test_a_computed_column_that_is_made_again_with_another_type_is_left_to_a_per
     execute(rig.target_dsn, refused(rig)["target"])
     rig.run()
     assert_equal(rig)
+
+
+@pytest.mark.parametrize("ddl", [DdlPolicy.APPLY, pytest.param(DdlPolicy.REFUSE, marks=GATED)])
+def test_a_column_that_is_made_again_around_the_type_of_one_that_it_reads_is_so_at_the_target(
+    rig: Rig, ddl: DdlPolicy
+) -> None:
+    install(rig.source_dsn)
+    begin(rig, _TABLE.format("integer", "b * 2"))
+    rig = rig.having(ddl=ddl)
+    rig.write(
+        _ROW,
+        "ALTER TABLE t DROP g, ALTER b TYPE bigint, ADD g bigint GENERATED ALWAYS AS (b * 2) STORED",
+        "INSERT INTO t (id, a, b) VALUES (100, 'x', 5000000000)",
+    )
+    for _ in range(3 if ddl is DdlPolicy.REFUSE else 0):
+        execute(rig.target_dsn, refused(rig, match=r"column [bg] of public\.t")["target"])
+    rig.run()
+    assert_equal(rig)

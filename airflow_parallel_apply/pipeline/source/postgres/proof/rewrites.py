@@ -5,7 +5,7 @@ is harmless (VACUUM FULL; SET NOT NULL), and so may both be: a table that an ALT
 earlier transaction wrote, so one such row acquits. Else the slot is asked, whose messages tell what was done: an event
 trigger sends each rewrite, and whether its statement had no USING; and what a DDL message says of the column, the
 target does too, once for each of its statements. What none of that tells may be anything. Generated columns are
-compared by their expressions, at the target.
+compared by their types and expressions, at the target; the types that they had in between, here.
 """
 
 from __future__ import annotations

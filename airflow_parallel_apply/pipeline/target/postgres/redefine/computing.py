@@ -25,7 +25,7 @@ def computations(
     connection: Connection, session: Session, old: Relation, new: Relation, columns: Columns
 ) -> Iterator[Alteration]:
     """Yield the alterations by which the target computes as the newer definition does. Errors: psycopg's own."""
-    for name, definition in new.newly_computed(old):
+    for name, definition in (*new.newly_computed(old), *new.remade(old)):
         if name not in columns:
             taken = sql.SQL(as_taken(definition, connection.info.server_version))
             add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), taken)

@@ -39,7 +39,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.rename_columns imp
     left_of_present,
     rename_columns,
 )
-from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import require_cast, retyped_elsewhere
+from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import require_cast, retyped, retyped_elsewhere
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
 
@@ -80,7 +80,11 @@ def follow(
         raise untold(new, found.unclear)
     columns = find_columns(connection, session, new)
     elsewhere = retyped_elsewhere(found.changes, columns, before) if is_first and not is_emptied else ()
-    for name in dropped_computed(old, new) if ddl is not DdlPolicy.SKIP else ():
+    gone = dropped_computed(old, new)
+    if retyped(old, new) and not all(_has(columns, column) for column in new.columns):
+        # The server alters no type of a column that others are computed of.
+        gone = (*gone, *(name for name, _ in new.remade(old)))
+    for name in gone if ddl is not DdlPolicy.SKIP else ():
         if name in columns and columns[name].generated:
             _alter(connection, new, _dropping(new, name, columns[name]), ddl)
             columns = find_columns(connection, session, new)
