@@ -130,6 +130,24 @@ def test_a_slow_target_does_not_end_the_session_of_its_ledger(scene: Scene, monk
     assert limits == [*outside, ("lay_out", under_lock), ("routing_digest", under_lock)]
 
 
+@gated
+def test_a_copy_that_comes_too_late_keeps_only_others_from_routing(target_dsn: str) -> None:
+    """It keeps runs out before it finds that one owns the pipeline."""
+    scene = Scene(target_dsn)
+    try:
+        scene.start()
+        scene.another().ledger.keep_runs_out()
+        scene.route(scene.generation, channels=2)
+        scene.ledger.release(scene.generation, clean_stop_seqno=None)
+        with pytest.raises(LeaseBusy, match="are being copied anew"):
+            scene.route(None, channels=3)
+        with pytest.raises(LeaseBusy, match="is being taken, routed or dropped"):
+            scene.another().ledger.keep_runs_out()
+    finally:
+        for session in scene.opened:
+            session.close()
+
+
 def test_a_slow_drop_at_a_target_holds_up_no_other_pipeline(target_dsn: str, ledger_dsn: str) -> None:
     def is_free() -> Removal:
         with psycopg.connect(ledger_dsn) as other:

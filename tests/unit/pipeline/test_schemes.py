@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.copy.open import (
     copy_findings,
     goes_into_log,
     is_copying,
+    is_copying_between,
     read_progress,
     recopy_tables,
 )
@@ -99,6 +100,8 @@ def test_another_package_brings_copies_between_two_schemes(tmp_path: Path) -> No
         assert read_progress(MEMO, "demo") == "demo to host:7/desk"
         assert is_copying(MEMO, "demo")
         assert not is_copying(paper, "demo")
+        assert is_copying_between(paper, MEMO, "demo")
+        assert not is_copying_between(MEMO, MEMO, "demo"), "another pair's package is not asked"
 
 
 def lacks_a_type(config, source, target, relations, *, expected):
