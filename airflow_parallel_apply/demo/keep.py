@@ -43,7 +43,11 @@ def only_one(directory: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        yield
+        try:
+            yield
+        finally:
+            # It may be another process's by the time that the next demo holds the lock.
+            lock.truncate(0)
 
 
 def stop_kept(directory: Path, *, timeout: timedelta) -> bool:
