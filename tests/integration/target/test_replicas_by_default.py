@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from airflow_parallel_apply.pipeline.admin.drop import drop_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.target.postgres.merge.cascades import find_acting_keys
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.acting_references import acting_references
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import Rig, execute
@@ -125,5 +127,14 @@ def test_a_key_that_is_not_enforced_acts_on_nothing(target_dsn: str) -> None:
         connection.execute("CREATE TABLE c (id integer REFERENCES p ON DELETE CASCADE NOT ENFORCED)")
         assert acting_references(connection) == []
         assert find_acting_keys(connection, schema="parallel_apply") == ()
+        assert _guards(connection) == [[], []]
         connection.execute("ALTER TABLE c ALTER CONSTRAINT c_id_fkey ENFORCED")
         assert len(acting_references(connection)) == len(find_acting_keys(connection, schema="parallel_apply")) == 1
+        assert _guards(connection) == [["c_id_fkey"], ["c_id_fkey"]]
+
+
+def _guards(connection: psycopg.Connection[Any]) -> list[list[str]]:
+    """The foreign keys of the two tables that check warns of."""
+    oids = [oid for (oid,) in connection.execute("SELECT oid FROM pg_class WHERE relname IN ('p', 'c')").fetchall()]
+    guards = statement("check", "guards", schema="parallel_apply")
+    return [row[-1] for row in connection.execute(guards, {"oids": oids}).fetchall()]

@@ -9,10 +9,13 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('s
 -- name: guards
 -- What else looks at the rows of a table while they are applied. Foreign keys have no index by the table that they refer
 -- to, so they are read once.
-WITH ends AS (
-    SELECT k.oid, k.conrelid AS relid, k.conname::text FROM pg_constraint k WHERE k.contype = 'f' AND k.conparentid = 0
-    UNION
-    SELECT k.oid, k.confrelid, k.conname::text FROM pg_constraint k WHERE k.contype = 'f' AND k.conparentid = 0
+WITH enforced AS (
+    SELECT k.oid, k.conrelid, k.confrelid, k.conname::text
+    FROM pg_constraint k
+    WHERE k.contype = 'f' AND k.conparentid = 0
+        AND coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true) -- Known from version 18 on.
+), ends AS (
+    SELECT oid, conrelid AS relid, conname FROM enforced UNION SELECT oid, confrelid, conname FROM enforced
 ), keys AS (
     SELECT relid, array_agg(conname ORDER BY conname) AS names FROM ends GROUP BY relid
 )
