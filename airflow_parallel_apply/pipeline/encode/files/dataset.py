@@ -211,8 +211,8 @@ class Dataset:
             f"manifests {first} to {last} of {self.place.url(FOLDER)} are gone, and later ones are there: nobody knows "
             "what they named",
             op="open",
-            hint="Put them back from a copy. No lifecycle rule may remove manifests. Without a copy, an export goes "
-            f"to another directory; of a pipeline: {START_ELSEWHERE}",
+            hint="Put them back from a copy. No lifecycle rule may remove manifests. Without a copy, export to another "
+            f"directory; a pipeline has to start anew. {START_ELSEWHERE}",
         )
 
     def _last_from(self, version: int) -> int:
