@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -26,6 +26,9 @@ def recopy(
         list[str],
         typer.Option("--table", help="schema.table; of a partitioned table the root. May be repeated."),
     ],
+    create_tables: Annotated[
+        bool, typer.Option("--create-tables", help="Create tables that the target lacks, as the source has them.")
+    ] = False,
     ledger: LedgerOption = "",
     slot: LogSlotOption = "",
     as_json: AsJson = False,
@@ -45,7 +48,7 @@ def recopy(
 
     names = table_names(table)
     with reporting_errors(pipeline):
-        config = config_of_log(pipeline, log_url, slot)
+        config = replace(config_of_log(pipeline, log_url, slot), create_tables=create_tables)
         ends = database_at(source, "source"), target_at(target, ledger)
         bar = Progress(
             BarColumn(),

@@ -184,7 +184,7 @@ def test_what_only_a_person_knows_stands_above_the_commands(rig: Rig, limited: R
     Console(file=shown, width=200).print(check_view(look(limited)))
     source, target = shown.getvalue().split("\n-- fix at the target, with psql:\n")
     assert f'-- Or connect as the owner.\nALTER TABLE "public"."t" OWNER TO "{ROLE}";' in source
-    assert target.startswith("\n-- Columns and key only; ")
+    assert target.startswith("\n-- Columns and key only. ")
     assert '\nCREATE TABLE "public"."t" (' in target
 
 

@@ -63,8 +63,8 @@ class Addition:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definitions:
     """All that is to be made, in order. `indexes`: primary keys, unique and exclusion constraints, indexes; `checks`
-    take no order; `references`: foreign keys, and inheritance of tables that were not made with it, once the indexes of
-    all tables are there.
+    take no order; `references`: foreign keys, once the indexes of all tables are there; `ties`: inheritance of tables
+    that were not made with it.
     """
 
     schemas: tuple[str, ...]
@@ -74,6 +74,15 @@ class Definitions:
     indexes: tuple[Addition, ...]
     checks: tuple[Addition, ...]
     references: tuple[Addition, ...]
+    ties: tuple[Addition, ...]
+
+    @property
+    def defaults_left_out(self) -> str:
+        """The columns whose defaults are not made, in a sentence; empty if there are none."""
+        columns = [f"{table.schema}.{table.table}.{name}" for table in self.tables for name in table.defaults_left_out]
+        if not columns:
+            return ""
+        return f"Left out defaults that call functions or sequences of the source's own: {', '.join(columns)}."
 
 
 def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> Definitions:
@@ -129,14 +138,12 @@ def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Re
         checks=tuple(
             Addition(table=(schema, table), text=text) for schema, table, kind, text, _ in constraints if kind == "c"
         ),
-        references=(
-            *(
-                Addition(table=(schema, table), text=text, needs=needs)
-                for schema, table, kind, text, needs in constraints
-                if kind == "f"
-            ),
-            *(Addition(table=("", ""), text=text, needs=needs) for needs, text in inheritance),
+        references=tuple(
+            Addition(table=(schema, table), text=text, needs=needs)
+            for schema, table, kind, text, needs in constraints
+            if kind == "f"
         ),
+        ties=tuple(Addition(table=("", ""), text=text, needs=needs) for needs, text in inheritance),
     )
 
 

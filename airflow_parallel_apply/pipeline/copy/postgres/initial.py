@@ -28,7 +28,7 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.definitions import Definitions, read_definitions, sequence_value
 from airflow_parallel_apply.pipeline.copy.postgres.load import cut_off, see_snapshot
-from airflow_parallel_apply.pipeline.copy.postgres.making import make_rest, make_rest_after_load, make_tables
+from airflow_parallel_apply.pipeline.copy.postgres.making import make_rest_after_load, make_tables, rehearse_making
 from airflow_parallel_apply.pipeline.copy.postgres.parts import plan_parts, stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.record import CopyRecord
 from airflow_parallel_apply.pipeline.copy.protocol import Copying, CopyOrder
@@ -45,13 +45,12 @@ from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
-from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import describe_tables, find_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import describe_tables, missing_tables
 from airflow_parallel_apply.pipeline.target.postgres.check import (
     pooler_findings,
     require_that_empty,
     target_findings,
 )
-from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
 from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
@@ -120,15 +119,7 @@ class InitialCopy:
                 pipeline=self._config.pipeline,
             )
             be_replica(connection, self._writing)
-            definitions = self._definitions(connection)
-            try:
-                make_tables(connection, definitions)
-                make_rest(connection, definitions)
-            except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject) as error:
-                raise ConfigurationError(
-                    f"the tables cannot be made at the target: {wording(error)[0]}",
-                    hint="Drop what has that name at the target, or rename it; then run again.",
-                ) from error
+            rehearse_making(connection, self._definitions(connection))
             looked_for = Expectation(channels=self._config.channels, tables=tuple(self._relations), are_empty=True)
             found = target_findings(self._writing, looked_for)
             warnings = require_applicable(found, op="copy", pipeline=self._config.pipeline)
@@ -226,10 +217,9 @@ class InitialCopy:
 
     def _definitions(self, connection: Connection) -> Definitions:
         """The definitions of tables that are missing at the target, if they are to be created."""
-        missing: list[Relation] = []
+        missing: tuple[Relation, ...] = ()
         if self._config.create_tables:
-            found = find_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
-            missing = [relation for relation, table in zip(self._relations, found, strict=True) if table is None]
+            missing = missing_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
         with self._reading.errors("copy"):
             return read_definitions(self._reading.catalog(), missing)
 
@@ -279,15 +269,8 @@ class InitialCopy:
     def _tell(self, definitions: Definitions, made_count: int) -> None:
         if made_count:
             self.created.append(f"Made {made_count} tables as the source has them, with their indexes and constraints.")
-        left_out = [
-            f"{table.schema}.{table.table}.{column}"
-            for table in definitions.tables
-            for column in table.defaults_left_out
-        ]
-        if left_out:
-            self.created.append(
-                f"Left out defaults that call functions or sequences of the source's own: {', '.join(left_out)}."
-            )
+        if definitions.defaults_left_out:
+            self.created.append(definitions.defaults_left_out)
         progress = self._record.progress()
         if progress is not None:
             self.created.append(

@@ -12,6 +12,8 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.copy.postgres.definitions import Addition, Definitions, SequenceDefinition
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 _STATEMENTS_AT_ONCE: Final = 200
@@ -61,9 +63,23 @@ def make_tables(connection: Connection, definitions: Definitions) -> tuple[int, 
 
 
 def make_rest(connection: Connection, definitions: Definitions) -> None:
-    """Everything else, inside the caller's transaction: on empty tables, to see whether it can be."""
-    additions = (*definitions.indexes, *definitions.checks, *definitions.references)
+    """Everything else, inside the caller's transaction. Errors: psycopg's own."""
+    additions = (*definitions.indexes, *definitions.checks, *definitions.references, *definitions.ties)
     _execute_all(connection, [addition.text.encode() for addition in _possible(connection, additions)])
+
+
+def rehearse_making(connection: Connection, definitions: Definitions) -> None:
+    """Make all of it without rows, in a transaction that the caller rolls back. Errors: `ConfigurationError` for names
+    that are taken; psycopg's own.
+    """
+    try:
+        make_tables(connection, definitions)
+        make_rest(connection, definitions)
+    except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject) as error:
+        raise ConfigurationError(
+            f"the tables cannot be made at the target: {wording(error)[0]}",
+            hint="Drop what has that name at the target, or rename it; then run again.",
+        ) from error
 
 
 def make_rest_after_load(
@@ -85,13 +101,17 @@ def make_rest_after_load(
         workers = [pool.submit(_add_waiting, open_session, works) for _ in range(min(_INDEX_SESSIONS, works.qsize()))]
         for worker in workers:
             worker.result()
-    _add_all(open_session, (*definitions.checks, *definitions.references))
+    _add_all(open_session, (*definitions.checks, *definitions.references, *definitions.ties))
     with closing(open_session()) as session, session.errors("make tables"):
-        connection = session.connection()
-        connection.cursor().executemany(
-            "SELECT setval(pg_get_serial_sequence(format('%%I.%%I', %s::text, %s::text), %s), %s, %s)",
-            [[*sequence.table, sequence.column, value, is_called] for sequence, value, is_called in values],
-        )
+        set_sequences(session.connection(), values)
+
+
+def set_sequences(connection: Connection, values: Sequence[tuple[SequenceDefinition, int, bool]]) -> None:
+    """Each at its value, as `sequence_value` has it. Errors: psycopg's own."""
+    connection.cursor().executemany(
+        "SELECT setval(pg_get_serial_sequence(format('%%I.%%I', %s::text, %s::text), %s), %s, %s)",
+        [[*sequence.table, sequence.column, value, is_called] for sequence, value, is_called in values],
+    )
 
 
 def _add_waiting(open_session: Callable[[], Session], works: SimpleQueue[Sequence[Addition]]) -> None:

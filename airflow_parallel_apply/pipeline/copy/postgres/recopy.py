@@ -39,10 +39,11 @@ from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings
 from airflow_parallel_apply.pipeline.copy.postgres.left import require_computed, require_nothing_left
 from airflow_parallel_apply.pipeline.copy.postgres.load import chunks, cut_off, look_exactly, see_snapshot, send
+from airflow_parallel_apply.pipeline.copy.postgres.missing_tables import MissingTables
 from airflow_parallel_apply.pipeline.copy.postgres.parts import stored_tables
 from airflow_parallel_apply.pipeline.copy.postgres.progress import TableProgress
 from airflow_parallel_apply.pipeline.copy.postgres.record import empty_tables
-from airflow_parallel_apply.pipeline.copy.postgres.renames_ahead import renames_ahead
+from airflow_parallel_apply.pipeline.copy.postgres.renames_ahead import require_no_renaming
 from airflow_parallel_apply.pipeline.copy.protocol import RecopyProgress
 from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
@@ -50,7 +51,6 @@ from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedge
 from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, PipelineState
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
-from airflow_parallel_apply.pipeline.log.protocol import PassedOver
 from airflow_parallel_apply.pipeline.log.readers import read_readers, with_forget_commands
 from airflow_parallel_apply.pipeline.model.change import Relation, names_since
 from airflow_parallel_apply.pipeline.model.finding import command_line, refuse
@@ -92,7 +92,7 @@ def recopy_tables(
     report: Callable[[RecopyProgress], None],
 ) -> tuple[Recopied, ...]:
     """Replace the tables' rows at the target by the source's of one moment; the next runs go on from there. A table
-    that is not in the pipeline's publication comes into it.
+    that is not in the pipeline's publication comes into it; one that the target lacks is made by `create_tables`.
 
     Errors: `LeaseBusy` while a run owns the pipeline; `ConfigurationError`, `TargetError` for what is in the way,
     before anything is changed; those of both sides and of the log.
@@ -141,6 +141,7 @@ class Recopy:
         self._recopying = recopying
         self._report = report
         self._generation = 0
+        self._missing = MissingTables(reading, wanted=config.create_tables)
 
     def require_ready(self, source: Endpoint, target: Endpoint) -> None:
         """Errors: all that is in the way, before anything is changed."""
@@ -153,18 +154,20 @@ class Recopy:
         looked_for = Expectation(
             channels=max(state.channels, 1), tables=tuple(relations), followed=self._recopying.followed()
         )
-        found = (
-            # A table that lacks a column may lack its type.
-            *type_findings(self._config, source, target, relations, expected=relations),
-            *target_findings(self._writing, looked_for),
-            *self._holding.findings(),
-        )
-        require_applicable(found, op="recopy", pipeline=self._config.pipeline)
         with self._writing.transaction("recopy") as connection:
-            found = copy_findings(self._writing, connection, relations, create_tables=False)
+            found = copy_findings(self._writing, connection, relations, create_tables=self._config.create_tables)
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
-        require_computed(self._config, self._writing, relations, positions)
-        self._require_no_renaming(relations, self._recopying.gone)
+        with self._missing.rehearsed(self._writing, relations) as made:
+            there = [relation for relation in relations if relation not in made]
+            found = (
+                # A table that lacks a column may lack its type.
+                *type_findings(self._config, source, target, there, expected=there),
+                *target_findings(self._writing, looked_for),
+                *self._holding.findings(),
+            )
+            require_applicable(found, op="recopy", pipeline=self._config.pipeline)
+            require_computed(self._config, self._writing, relations, positions)
+        require_no_renaming(self._config, self._holding, relations, self._recopying.gone)
 
     def keep_runs_out(self) -> None:
         """Keep runs out until the session ends; end what is left of a former run."""
@@ -194,6 +197,7 @@ class Recopy:
             origins.mark(connection, None, CommitOrigin(offset=then.lsn))
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
             as_replica = be_replica(connection, self._writing)
+            made = self._missing.make(connection, then.relations)
             tables = hold_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
             beside = SideWrites(
                 connection, self._writing, followed=self._followed, as_replica=as_replica, only_adds=True
@@ -202,6 +206,7 @@ class Recopy:
             empty_tables(connection, self._writing, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)
             counts = self._load(connection, then, tables, as_replica=as_replica)
+            self._missing.make_rest(connection, made)
             note_replaced(connection, self._writing, then.relations)
             require_held(connection, schema=DEFAULT_SCHEMA)
             as_copied = partial(Recopied, recopy_id=recopy_id, offset=then.lsn)
@@ -242,6 +247,7 @@ class Recopy:
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
         self._analyze(tables)
+        self._missing.tell(made)
         return done
 
     def _registered(self) -> PipelineState:
@@ -267,21 +273,6 @@ class Recopy:
                 f"{with_forget_commands(self._config.log_url, others)}.",
             )
         return state
-
-    def _require_no_renaming(self, relations: Sequence[Relation], gone: Sequence[PassedOver]) -> None:
-        """Require that no rename is on its way to the target: it would rename the copy instead of the table that had
-        the name, whose changes before it would be passed over.
-        """
-        applied_seqno = low_watermark(self._holding.target.positions())
-        names = {relation.oid: (relation.schema, relation.table) for relation in relations}
-        names |= {one.oid: (one.schema, one.table) for one in gone}
-        had = renames_ahead(self._config.log_url, names, applied_seqno=applied_seqno)
-        if had:
-            raise self._wrong(
-                "the log has renames of these tables' names that the target has not followed yet",
-                "Run the pipeline until it is green, with an exclude pattern for what is new; then copy them. If it "
-                f"stops before that, copy what had the names: `{command_line('recopy', had)}`.",
-            )
 
     def _load(
         self, connection: Connection, then: TablesThen, tables: Sequence[TargetTable], *, as_replica: bool
@@ -322,7 +313,7 @@ class Recopy:
         """The log keeps the last copy of each name. So a table that had the name of another one that is copied, and is
         followed under a newer name, is copied, too.
         """
-        self._require_no_renaming(then.relations, then.gone)
+        require_no_renaming(self._config, self._holding, then.relations, then.gone)
         copied = {table.oid: table.name for table in then.tables}
         copied |= {one.oid: f"{one.schema}.{one.table}" for one in then.gone if one.oid is not None}
         found = [

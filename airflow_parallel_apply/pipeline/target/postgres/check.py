@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from psycopg.rows import dict_row
 
-from airflow_parallel_apply.pipeline.errors import START_ANEW, TargetError
+from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import (
     Finding,
@@ -196,8 +196,9 @@ def _missing(connection: Connection, session: Session, relation: Relation) -> Fi
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         fix.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
     note = (
-        "Columns and key only; a first run with create_tables makes all of it. If it was there and was dropped, its "
-        f"rows are gone, too: restore it, or start anew. {START_ANEW}"
+        "Columns and key only. A first run with create_tables makes all of it; later `parallel-apply recopy "
+        "--create-tables` does, and copies the rows. Use that, too, if the table was there and was dropped: its rows "
+        "are gone."
     )
     return about(relation, f"{relation.name} is missing", *fix, note=note)
 

@@ -76,8 +76,8 @@ def follow_new(
                 mine,
                 config,
                 f"has new tables with rows, which this pipeline did not see: {listed(names)}",
-                f"Run `{command_line('recopy', names)}`, which brings their rows in; or empty them, or leave them out "
-                "with an exclude pattern.",
+                f"Run `{command_line('recopy', names)}`, which brings their rows in, with --create-tables if the "
+                "target lacks them; or empty them, or leave them out with an exclude pattern.",
             )
         added = sql.SQL(", ").join(sql.SQL("ONLY {}").format(table.identifier) for table in tables)
         connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, added))

@@ -225,6 +225,14 @@ def describe_tables(
     )
 
 
+def missing_tables(
+    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
+) -> tuple[Relation, ...]:
+    """Those that have no table here. Errors: psycopg's own."""
+    found = find_tables(connection, relations, schema=schema)
+    return tuple(relation for relation, table in zip(relations, found, strict=True) if table is None)
+
+
 def hold_tables(
     connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
 ) -> tuple[TargetTable, ...]:

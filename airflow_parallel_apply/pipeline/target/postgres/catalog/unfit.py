@@ -31,7 +31,8 @@ class MissingTable(TargetError):
             "the target has no such table",
             table=relation.name,
             hint=f"Run {creation(relation, server_version)} at the target. If it was renamed there, give it this name "
-            f"back instead; if it was there before and is gone, {recopying(relation)}",
+            f"back instead; if it was there before and is gone, run `{command_line('recopy', [relation.name])} "
+            "--create-tables`, which makes it and copies its rows; then run again.",
         )
         self.relation = relation
 
