@@ -9,7 +9,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import TargetIdentity
 from airflow_parallel_apply.postgres.quoting import quoted
 
-VERSION: Final = 18
+VERSION: Final = 19
 """Version of the tables in the schema; each version has a statement `upgrade_<version>`."""
 
 

@@ -29,13 +29,12 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
     hold_applied,
     note_tables,
 )
-from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_rows import refusing_rows
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
-from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import retyped
+from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import noting_types
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -89,7 +88,6 @@ class Steps:
         self._relations = relations
         self._unit = unit
         self._has_merge_settings = False
-        self._columns_before: dict[int, Columns] = {}
 
     def run(self, steps: Sequence[Step]) -> None:
         """Errors: `PlanError` for a statement that cannot run in a transaction, or that would change a copy of a later
@@ -141,9 +139,9 @@ class Steps:
                 case Statement():
                     replayer.forget_tables()
                     names = self._relations.all_names()
-                    self._look_before(rows[place:])
                     with (
                         noting_renames(self._connection, self._session, names),
+                        noting_types(self._connection, self._session, step.text),
                         refusing_rows(self._connection, self._session, step, names),
                         leaving_newer_copies(self._connection, self._session, step),
                     ):
@@ -197,16 +195,7 @@ class Steps:
             is_first=step.is_first,
             is_emptied=step.is_emptied,
             end_offset=step.end_offset,
-            before=self._columns_before.get(step.newer_id),
         )
-
-    def _look_before(self, later: Sequence[Step]) -> None:
-        """Note the columns of which later steps give another type, before a statement may do so."""
-        for step in later:
-            if isinstance(step, Redefine):
-                old, new = self._relations(step.older_id), self._relations(step.newer_id)
-                if retyped(old, new):
-                    self._columns_before[step.newer_id] = find_columns(self._connection, self._session, old)
 
     def _refused_beside(self, step: Redefine, later: Sequence[Step]) -> Iterator[PlanError]:
         """Yield the refusals of the later definitions of a step's transaction."""

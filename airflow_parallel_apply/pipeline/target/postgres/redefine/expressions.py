@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,6 +23,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text impo
     reads_its_server,
     type_of,
 )
+from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping as giving_type
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -117,7 +117,7 @@ def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *,
     }
     if not wanted:
         return
-    with _without_search_path(connection):
+    with without_search_path(connection):
         found = connection.execute(
             statement("expressions", "computed", schema=schema), {"oids": list({oid for oid, _ in wanted})}
         ).fetchall()
@@ -150,15 +150,6 @@ def require_computed_alike(connection: Connection, tables: Sequence[TargetTable]
             column=column.name,
             hint=f"Run {column.fix(connection)} at the target, then run again.",
         )
-
-
-@contextmanager
-def _without_search_path(connection: Connection) -> Iterator[None]:
-    """The source's texts are those of a session that has none. Inside a transaction."""
-    (path,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
-    connection.execute("SELECT set_config('search_path', '', true)")
-    yield
-    connection.execute("SELECT set_config('search_path', %s, true)", [path])
 
 
 def _is_same(connection: Connection, column: Computed) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 
@@ -28,11 +29,10 @@ Columns: TypeAlias = Mapping[str, FoundColumn]
 
 def find_columns(connection: Connection, session: Session, relation: Relation) -> Columns:
     """By name; none of a table that is not there. Inside a transaction. Errors: psycopg's own."""
-    path = connection.execute("SELECT current_setting('search_path'), set_config('search_path', '', true)").fetchone()
-    found = connection.execute(
-        session.sql("found_columns", "find"), {"schema": relation.schema, "table": relation.table}
-    ).fetchall()
-    connection.execute("SELECT set_config('search_path', %s, true)", [path[0] if path else ""])
+    with without_search_path(connection):
+        found = connection.execute(
+            session.sql("found_columns", "find"), {"schema": relation.schema, "table": relation.table}
+        ).fetchall()
     return {
         str(name): FoundColumn(
             str(type_name), str(generated), bool(is_required), tuple(owner) if owner else None, kind == "p"

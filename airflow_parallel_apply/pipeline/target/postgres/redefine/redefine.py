@@ -39,6 +39,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.rename_columns imp
     left_of_present,
     rename_columns,
 )
+from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import told_types
 from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import require_cast, retyped, retyped_elsewhere
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
@@ -64,12 +65,11 @@ def follow(
     is_first: bool = False,
     is_emptied: bool = False,
     end_offset: Offset | None = None,
-    before: Columns | None = None,
 ) -> None:
     """Under SKIP, what cannot be told from what was done by hand is taken for it; an exchange of columns whose numbers
     are known can. `is_first`: no row under the newer definition was applied yet, so that a new column holds in all rows
     what older ones have in it. `is_emptied`: the table is emptied next, so that nothing needs to be known of its rows.
-    `end_offset`: as in `Redefine`. `before`: the columns before the last statement that was sent to this target.
+    `end_offset`: as in `Redefine`.
 
     Errors: `PlanError` that names table and column, where something is left and may not or cannot be done here.
     """
@@ -79,7 +79,8 @@ def follow(
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise untold(new, found.unclear)
     columns = find_columns(connection, session, new)
-    elsewhere = retyped_elsewhere(found.changes, columns, before) if is_first and not is_emptied else ()
+    present, told = present_columns(connection, session, new), told_types(connection, session, new)
+    elsewhere = retyped_elsewhere(found.changes, columns, present, told) if is_first and not is_emptied else ()
     gone = dropped_computed(old, new)
     if retyped(old, new) and not all(_has(columns, column) for column in new.columns):
         # The server alters no type of a column that others are computed of.
@@ -93,7 +94,6 @@ def follow(
         raise unclear(new, found.uncertain)
     # Columns that a message or a person made.
     there = [change.new for change in found.changes if change.old is None and change.new is not None]
-    present = present_columns(connection, session, new)
     changes = tuple(left_by_computed(left_of_present(found.changes, present), new, columns))
     is_trusted = ddl is DdlPolicy.SKIP and not is_exchange_left(changes, present)
     if not is_there or not _shows(changes, new, columns, is_trusted=is_trusted):

@@ -317,3 +317,8 @@ CREATE TABLE {schema}.unbegun_table (
     target regclass NOT NULL,
     PRIMARY KEY (pipeline, target)
 );
+
+-- name: upgrade_19
+-- Columns to which DDL messages have given other types, by their numbers here, each with the type that it had before, until
+-- the table's newer definition is followed.
+ALTER TABLE {schema}.applied_table ADD COLUMN told_types jsonb NOT NULL DEFAULT '[]';
