@@ -155,7 +155,7 @@ def test_nothing_is_prepared_any_more_once_the_commit_has_the_claim(
     assert generation.target.take_part(unit)
     stands, goes_on = Event(), Event()
 
-    def stand_still(connection: Connection, *, schema: str) -> None:
+    def stand_still(connection: Connection) -> None:
         stands.set()
         assert goes_on.wait(60)
 

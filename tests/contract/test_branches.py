@@ -113,7 +113,7 @@ def test_what_cannot_be_prepared_is_merged_by_the_commit(
     transactions, expected = history(60, seed=5)
     last = append(log_url, 0, transactions)
     if why == "a role that is no replica":
-        monkeypatch.setattr(replica_role, "may_be_replica", lambda connection, session: False)
+        monkeypatch.setattr(replica_role, "may_be_replica", lambda connection: False)
     else:
         with psycopg.connect(target_dsn, autocommit=True) as connection:
             connection.execute(

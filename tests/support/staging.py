@@ -15,7 +15,6 @@ from airflow_parallel_apply.pipeline.log import open_reader
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.partition.channel import bucket_range
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.written_log import TABLE, Change, append, make_log
 
@@ -55,7 +54,7 @@ def make_target(dsn: str) -> PostgresTarget:
     """With the log's table."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(TABLE)
-    found = PostgresTarget(Session(dsn, pipeline="demo", schema=DEFAULT_SCHEMA), relations=None)
+    found = PostgresTarget(Session(dsn, pipeline="demo"), relations=None)
     found.migrate()
     return found
 

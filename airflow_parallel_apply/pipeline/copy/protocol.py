@@ -32,7 +32,6 @@ class CopyOrder:
     pipeline: str
     copy_id: str
     snapshot: str
-    schema: str
     offset: Offset
 
 

@@ -140,7 +140,7 @@ def test_a_cut_copy_leaves_tables_alone_that_have_the_oids_of_its_own_in_a_resto
 
 @pytest.mark.parametrize("sent_before", [0, pytest.param(1, marks=pytest.mark.long), 100_000])
 def test_a_connection_that_breaks_without_a_word_is_no_refusal(target_dsn: str, sent_before: int) -> None:
-    session = Session(target_dsn, pipeline="p", schema="parallel_apply")
+    session = Session(target_dsn, pipeline="p")
     session.connection().execute("CREATE TABLE t (v text)")
 
     def broken_off() -> None:

@@ -83,7 +83,7 @@ def test_no_default_of_a_database_reaches_a_session(source_dsn: str) -> None:
             next(first)
             # One that is read from answers nothing else.
             assert source.catalog().execute(query).fetchall() == at_source
-    with closing(TargetSession(source_dsn, pipeline="p", schema="parallel_apply")) as target:
+    with closing(TargetSession(source_dsn, pipeline="p")) as target:
         assert target.connection().execute(query).fetchall() == expected()
     with psycopg.connect(source_dsn, autocommit=True) as connection:
         prepare_session(connection)
@@ -207,7 +207,7 @@ def test_a_role_that_the_server_does_not_let_in_is_told_from_a_server_that_is_aw
             session.errors("prepare"),
         ):
             session.catalog()
-        target = TargetSession(dsn, pipeline="p", schema="parallel_apply")
+        target = TargetSession(dsn, pipeline="p")
         with (
             closing(target),
             pytest.raises(ConfigurationError, match=r"cannot connect.* may log in"),

@@ -18,7 +18,6 @@ from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUn
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.protocol import Target
 from airflow_parallel_apply.pipeline.target.steps import Merge
@@ -64,11 +63,11 @@ class Scene:
         self.attempts = iter(range(1000))
 
     def another(self) -> PipelineSession:
-        session = Session(self.dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
+        session = Session(self.dsn, pipeline="demo")
         if self.ledger_dsn is None:
             ledger, other = PostgresLedger(session), None
         else:
-            elsewhere = Session(self.ledger_dsn, pipeline="demo", schema=DEFAULT_SCHEMA)
+            elsewhere = Session(self.ledger_dsn, pipeline="demo")
             ledger = PostgresLedger(elsewhere, target=cache(lambda: str(target.identity())))
             other = ledger.identity
         target = PostgresTarget(session, relations=Known(self.relations), ledger=other)

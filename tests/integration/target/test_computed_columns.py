@@ -186,8 +186,8 @@ def test_an_expression_is_the_same_in_any_words_of_its_server(target_dsn: str) -
         )
         with psycopg.connect(target_dsn) as connection:
             connection.execute("SELECT set_config('search_path', %s, false)", [path])
-            tables = [table for table in find_tables(connection, [relation], schema="parallel_apply") if table]
-            found = [column.name for column in computed_otherwise(connection, tables, schema="parallel_apply")]
+            tables = [table for table in find_tables(connection, [relation]) if table]
+            found = [column.name for column in computed_otherwise(connection, tables)]
             assert connection.execute("SHOW search_path").fetchone() == (path,)
             # A transaction that has made a temporary table cannot be prepared.
             assert connection.execute("SELECT pg_current_xact_id_if_assigned() IS NOT NULL").fetchone() == (is_tried,)

@@ -257,7 +257,7 @@ def test_covered_is_up_to_the_latest_interval_that_ends_at_or_below_a_seqno(scen
 def test_a_process_that_stops_inside_a_brief_transaction_does_not_keep_the_lease(scene: Scene) -> None:
     """Nothing is sent, as by a stopped process: the server ends it, and whoever waits for the row goes on."""
     scene.start()
-    stopped = Session(scene.ledger_dsn or scene.dsn, pipeline="demo", schema="parallel_apply")
+    stopped = Session(scene.ledger_dsn or scene.dsn, pipeline="demo")
 
     def stand_still() -> None:
         with stopped.transaction("plan") as connection:

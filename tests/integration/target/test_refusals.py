@@ -14,7 +14,6 @@ import pytest
 from airflow_parallel_apply.pipeline.config import PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError, Unavailable
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.integration.target.refusals import REFUSALS, SECRET
 from tests.support.rig import Rig, execute
@@ -99,7 +98,7 @@ def test_values_that_are_none_of_the_source_type_are_emptied_and_copied_as_the_h
 def test_what_the_server_lacks_is_told_with_its_own_hint(target_dsn: str) -> None:
     short = "DO $$BEGIN RAISE 'no room' USING ERRCODE = 'out_of_memory', HINT = 'Set more.'; END$$"
     with (
-        closing(Session(target_dsn, pipeline="p", schema=DEFAULT_SCHEMA)) as session,
+        closing(Session(target_dsn, pipeline="p")) as session,
         pytest.raises(Unavailable, match=r"lacks what it needs: no room .*Hint: Set more\."),
         session.errors("commit"),
     ):

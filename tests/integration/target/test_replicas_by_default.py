@@ -126,15 +126,15 @@ def test_a_key_that_is_not_enforced_acts_on_nothing(target_dsn: str) -> None:
         connection.execute("CREATE TABLE p (id integer PRIMARY KEY)")
         connection.execute("CREATE TABLE c (id integer REFERENCES p ON DELETE CASCADE NOT ENFORCED)")
         assert acting_references(connection) == []
-        assert find_acting_keys(connection, schema="parallel_apply") == ()
+        assert find_acting_keys(connection) == ()
         assert _guards(connection) == [[], []]
         connection.execute("ALTER TABLE c ALTER CONSTRAINT c_id_fkey ENFORCED")
-        assert len(acting_references(connection)) == len(find_acting_keys(connection, schema="parallel_apply")) == 1
+        assert len(acting_references(connection)) == len(find_acting_keys(connection)) == 1
         assert _guards(connection) == [["c_id_fkey"], ["c_id_fkey"]]
 
 
 def _guards(connection: psycopg.Connection[Any]) -> list[list[str]]:
     """The foreign keys of the two tables that check warns of."""
     oids = [oid for (oid,) in connection.execute("SELECT oid FROM pg_class WHERE relname IN ('p', 'c')").fetchall()]
-    guards = statement("check", "guards", schema="parallel_apply")
+    guards = statement("check", "guards")
     return [row[-1] for row in connection.execute(guards, {"oids": oids}).fetchall()]

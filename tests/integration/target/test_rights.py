@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import FatalError
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session
+from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from tests.support.plain_rig import PlainRig, plain_rig
 from tests.support.rig import execute
@@ -86,7 +86,7 @@ def test_a_hint_is_completed_by_what_may_be_looked_up_where_something_else_may_n
     execute(owner, "CREATE UNIQUE INDEX i ON t (v)", "REVOKE SELECT ON pg_catalog.pg_inherits FROM PUBLIC")
     try:
         with (
-            closing(Session(rig.target_dsn, pipeline="p", schema=DEFAULT_SCHEMA)) as session,
+            closing(Session(rig.target_dsn, pipeline="p")) as session,
             pytest.raises(FatalError, match=r'run DROP INDEX "public"\."i" at the target'),
             session.errors("commit"),
         ):
@@ -104,7 +104,7 @@ def test_a_right_is_granted_to_the_role_that_a_login_becomes_by_default(rig: Pla
     try:
         execute(owner, f"GRANT ALL ON t TO {acting}", "ALTER TABLE t ENABLE ROW LEVEL SECURITY")
         with (
-            closing(Session(rig.target_dsn, pipeline="p", schema=DEFAULT_SCHEMA)) as session,
+            closing(Session(rig.target_dsn, pipeline="p")) as session,
             pytest.raises(FatalError, match=f'Run ALTER ROLE "{acting}" BYPASSRLS at the target'),
             session.errors("commit"),
         ):

@@ -39,7 +39,7 @@ def inheritance_findings(
     name = f"parallel_apply {config.pipeline} check"
     with (
         closing(SourceSession(source, application_name=name)) as reading,
-        closing(TargetSession(target.url, pipeline=config.pipeline, schema="parallel_apply")) as writing,
+        closing(TargetSession(target.url, pipeline=config.pipeline)) as writing,
     ):
         with reading.errors("check"):
             at_source = ancestors(reading.catalog())

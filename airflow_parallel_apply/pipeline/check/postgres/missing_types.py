@@ -35,10 +35,10 @@ def type_findings(
 ) -> tuple[Finding, ...]:
     """See `TypeCheck`."""
     with (
-        closing(TargetSession(target.url, pipeline=config.pipeline, schema="parallel_apply")) as session,
+        closing(TargetSession(target.url, pipeline=config.pipeline)) as session,
         session.transaction("check") as connection,
     ):
-        found = find_tables(connection, relations, schema=session.schema)
+        found = find_tables(connection, relations)
         wanted = [
             (relation, table)
             for relation, table in zip(relations, found, strict=True)

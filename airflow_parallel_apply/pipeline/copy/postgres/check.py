@@ -12,7 +12,6 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import current_role
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -23,35 +22,28 @@ _finding: Final = partial(new_finding, Side.TARGET)
 
 def copy_findings_at(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """In a session of its own. Errors: the pipeline's."""
-    with (
-        closing(Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)) as session,
-        session.transaction("check") as connection,
-    ):
-        return copy_findings(session, connection, relations, create_tables=config.create_tables)
+    with closing(Session(target.url, pipeline=config.pipeline)) as session, session.transaction("check") as connection:
+        return copy_findings(connection, relations, create_tables=config.create_tables)
 
 
-def copy_findings(
-    session: Session, connection: Connection, relations: Sequence[Relation], *, create_tables: bool
-) -> tuple[Finding, ...]:
+def copy_findings(connection: Connection, relations: Sequence[Relation], *, create_tables: bool) -> tuple[Finding, ...]:
     """In the caller's transaction. Errors: psycopg's own."""
-    keeps_keys = not may_be_replica(connection, session)
+    keeps_keys = not may_be_replica(connection)
     if not create_tables and not keeps_keys:
         return ()
     role = current_role(connection)
-    found = find_tables(connection, relations, schema=session.schema)
+    found = find_tables(connection, relations)
     missing = [relation for relation, table in zip(relations, found, strict=True) if table is None]
     there = [table.oid for table in found if table is not None]
     return (
-        *(_schema_findings(session, connection, missing, role) if create_tables else ()),
-        *(_key_findings(session, connection, there, role) if keeps_keys else ()),
+        *(_schema_findings(connection, missing, role) if create_tables else ()),
+        *(_key_findings(connection, there, role) if keeps_keys else ()),
     )
 
 
-def _schema_findings(
-    session: Session, connection: Connection, missing: Sequence[Relation], role: str
-) -> Iterator[Finding]:
+def _schema_findings(connection: Connection, missing: Sequence[Relation], role: str) -> Iterator[Finding]:
     schemas = sorted({relation.schema for relation in missing})
-    query = statement("check", "closed_schemas", schema=session.schema, package=__package__)
+    query = statement("check", "closed_schemas", package=__package__)
     for (schema,) in connection.execute(query, {"schemas": schemas}):
         yield _finding(
             f"schema {schema}",
@@ -61,9 +53,9 @@ def _schema_findings(
         )
 
 
-def _key_findings(session: Session, connection: Connection, oids: Sequence[int], role: str) -> Iterator[Finding]:
+def _key_findings(connection: Connection, oids: Sequence[int], role: str) -> Iterator[Finding]:
     """Tables are filled in no order, so foreign keys must not be looked at meanwhile."""
-    keys = [name for name, *_ in connection.execute(session.sql("tables", "foreign_keys"), {"oids": list(oids)})]
+    keys = [name for name, *_ in connection.execute(statement("tables", "foreign_keys"), {"oids": list(oids)})]
     if keys:
         yield _finding(
             f"role {role}",

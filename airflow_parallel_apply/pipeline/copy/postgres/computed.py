@@ -29,7 +29,6 @@ def left_surplus(
             for relation, before in _with_former(relations, applied)
             for statement in surplus_since(
                 connection,
-                target,
                 [before, *(one for one in later if one.oid is not None and one.oid == relation.oid)],
                 relation,
                 names.get(relation.oid, {}) if relation.oid is not None else {},
@@ -49,7 +48,7 @@ def left_uncomputed(
         return tuple(
             statement
             for relation, before in _with_former(relations, applied)
-            for statement in uncomputed_since(connection, target, before, relation)
+            for statement in uncomputed_since(connection, before, relation)
         )
 
 

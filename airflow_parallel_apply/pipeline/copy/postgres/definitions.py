@@ -102,12 +102,7 @@ def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Re
     )
     sequences = tuple(
         SequenceDefinition(
-            schema=schema,
-            name=name,
-            table=(table_schema, table),
-            column=column,
-            is_identity=is_identity,
-            text=text,
+            schema=schema, name=name, table=(table_schema, table), column=column, is_identity=is_identity, text=text
         )
         for schema, name, table_schema, table, column, is_identity, text in connection.execute(
             _sql("sequences"), wanted
@@ -156,4 +151,4 @@ def sequence_value(connection: psycopg.Connection[Any], sequence: SequenceDefini
 
 
 def _sql(name: str) -> sql.Composed:
-    return statement("definitions", name, schema="pg_catalog", package=__package__)
+    return statement("definitions", name, package=__package__)

@@ -26,7 +26,7 @@ def left_renamed(
     applied = Versions(one for one in known if one.first_seqno is None or one.first_seqno <= applied_seqno)
     names = {(relation.schema, relation.table) for relation in relations}
     with target.transaction("recopy") as connection:
-        there = find_tables(connection, relations, schema=target.schema)
+        there = find_tables(connection, relations)
         lacking = [relation for relation, table in zip(relations, there, strict=True) if table is None]
         former = {
             relation: before
@@ -36,7 +36,7 @@ def left_renamed(
             and before.oid == relation.oid
             and (before.schema, before.table) not in names
         }
-        found = find_tables(connection, list(former.values()), schema=target.schema)
+        found = find_tables(connection, list(former.values()))
         return tuple(
             statement.as_string(connection)
             for (relation, before), table in zip(former.items(), found, strict=True)

@@ -46,12 +46,7 @@ from airflow_parallel_apply.pipeline.source.postgres.session import Session as S
 from airflow_parallel_apply.pipeline.source.protocol import Snapshot
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, require_applicable
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import describe_tables, missing_tables
-from airflow_parallel_apply.pipeline.target.postgres.check import (
-    pooler_findings,
-    require_that_empty,
-    target_findings,
-)
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.check import pooler_findings, require_that_empty, target_findings
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins, settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
@@ -113,12 +108,12 @@ class InitialCopy:
             if has_record:
                 self._record.clear(connection, None)
             refuse(
-                copy_findings(self._writing, connection, self._relations, create_tables=self._config.create_tables),
+                copy_findings(connection, self._relations, create_tables=self._config.create_tables),
                 place="the target",
                 op="copy",
                 pipeline=self._config.pipeline,
             )
-            be_replica(connection, self._writing)
+            be_replica(connection)
             rehearse_making(connection, self._definitions(connection))
             looked_for = Expectation(channels=self._config.channels, tables=tuple(self._relations), are_empty=True)
             found = target_findings(self._writing, looked_for)
@@ -140,7 +135,7 @@ class InitialCopy:
             definitions = self._definitions(connection)
             made = make_tables(connection, definitions)
             self._record.set_made(copy_id, made)
-            tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
+            tables = describe_tables(connection, self._relations)
             require_that_empty(connection, tables)
             note_tables(connection, self._writing, self._relations, is_certain=True)
         with self._reading.errors("copy"), self._reading.another() as looking:
@@ -150,11 +145,7 @@ class InitialCopy:
         parts = plan_parts(stored, tables)
         self._record.add_parts(copy_id, parts)
         order = CopyOrder(
-            pipeline=self._config.pipeline,
-            copy_id=copy_id,
-            snapshot=snapshot.name,
-            schema=DEFAULT_SCHEMA,
-            offset=snapshot.offset,
+            pipeline=self._config.pipeline, copy_id=copy_id, snapshot=snapshot.name, offset=snapshot.offset
         )
         try:
             with self._watched():
@@ -219,14 +210,14 @@ class InitialCopy:
         """The definitions of tables that are missing at the target, if they are to be created."""
         missing: tuple[Relation, ...] = ()
         if self._config.create_tables:
-            missing = missing_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
+            missing = missing_tables(connection, self._relations)
         with self._reading.errors("copy"):
             return read_definitions(self._reading.catalog(), missing)
 
     def _require_no_others(self, filled: Collection[int]) -> None:
         """That tables without rows at the source got none, as a trigger of another one might have written."""
         with self._writing.transaction("copy") as connection:
-            tables = describe_tables(connection, self._relations, schema=DEFAULT_SCHEMA)
+            tables = describe_tables(connection, self._relations)
             require_that_empty(connection, [table for table in tables if table.oid not in filled])
 
     def _make_rest(self, definitions: Definitions) -> None:
@@ -278,7 +269,7 @@ class InitialCopy:
             )
 
     def _open_target(self) -> Session:
-        return Session(self._target.url, pipeline=self._config.pipeline, schema=DEFAULT_SCHEMA)
+        return Session(self._target.url, pipeline=self._config.pipeline)
 
 
 def _wait_briefly(connection: Connection) -> None:

@@ -33,6 +33,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions.origin import Com
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.results import failure_of
 
 CHUNK_BYTES: Final = 64 * 2**10
@@ -54,7 +55,7 @@ class Sent:
 def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:
     """Copy the part, unless that is done. Errors: as `Copier.copy`; `OwnershipLost` also when a twin took over."""
     twins = part_session(order.pipeline, order.copy_id, number)
-    writing = Session(target.url, pipeline=order.pipeline, schema=order.schema, name=twins, synchronous_commit="off")
+    writing = Session(target.url, pipeline=order.pipeline, name=twins, synchronous_commit="off")
     reading = SourceSession(source, application_name=f"parallel_apply {order.pipeline} copy")
     record = CopyRecord(writing)
     origins = CommitOrigins(writing)
@@ -66,7 +67,7 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 return
             record.end_twins(order.copy_id, number)
         with origins.letting_go(), writing.transaction("copy", is_brief=False) as into:
-            as_replica = be_replica(into, writing)
+            as_replica = be_replica(into)
             into.execute("SET LOCAL lc_monetary = 'C'")
             with reading.errors("copy"):
                 if not see_snapshot(reading.catalog(), order.snapshot):
@@ -75,18 +76,14 @@ def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int)
                 oid = oid_then(reading.catalog(), part.table)
             table = _held(into, part, order)
             copying = open_copying(
-                into,
-                writing,
-                table,
-                as_replica=as_replica,
-                followed=lambda: record.targets(order.copy_id),
+                into, writing, table, as_replica=as_replica, followed=lambda: record.targets(order.copy_id)
             )
             copying.begin()
             with own_name(reading, oid, ".".join(part.table), op="copy") as name, copying.taking():
                 sent = send(into, copying.command, chunks(reading, _copy_out(part, name, copying.columns)))
             copying.finish(sent.rows)
-            require_held(into, schema=order.schema)
-            into.execute(writing.sql("session", "brief"))
+            require_held(into)
+            into.execute(statement("session", "brief"))
             origins.mark_shared(into, number, CommitOrigin(offset=order.offset))
             if not record.mark(into, order.copy_id, number, rows=sent.rows, text_bytes=sent.text_bytes):
                 raise psycopg.Rollback
@@ -105,7 +102,7 @@ def _held(into: Connection, part: CopyPart, order: CopyOrder) -> TargetTable:
     where what has its name, or those of its columns, has not the rows of other parts; psycopg's own.
     """
     try:
-        (table,) = hold_applied(into, [part.relation], schema=order.schema, pipeline=order.pipeline)
+        (table,) = hold_applied(into, [part.relation], pipeline=order.pipeline)
     except (RenamedTable, RenamedColumns) as error:
         raise TargetError(error.message, table=error.table, column=error.column, hint=_BEGINS_ANEW) from error
     if table.lost_columns:

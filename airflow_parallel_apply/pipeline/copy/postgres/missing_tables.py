@@ -14,7 +14,6 @@ from airflow_parallel_apply.pipeline.copy.postgres.making import make_rest, make
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import missing_tables
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class MissingTables:
             yield ()
             return
         with session.transaction("recopy", is_brief=False) as connection:
-            missing = missing_tables(connection, relations, schema=DEFAULT_SCHEMA)
+            missing = missing_tables(connection, relations)
             rehearse_making(connection, self._definitions(missing))
             yield missing
             raise psycopg.Rollback
@@ -50,7 +49,7 @@ class MissingTables:
 
         Errors: those of both sides.
         """
-        missing = missing_tables(connection, relations, schema=DEFAULT_SCHEMA) if self._wanted else ()
+        missing = missing_tables(connection, relations) if self._wanted else ()
         definitions = self._definitions(missing)
         make_tables(connection, definitions)
         return definitions

@@ -66,7 +66,6 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import Targe
 from airflow_parallel_apply.pipeline.target.postgres.check import target_findings
 from airflow_parallel_apply.pipeline.target.postgres.load.copying import open_copying
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import read_positions
 from airflow_parallel_apply.pipeline.target.postgres.positions.recopied import require_generation, write_recopied
@@ -103,7 +102,7 @@ def recopy_tables(
         stack.callback(looking.close)
         stack.callback(reading.close)
         holding = open_pipeline(target, config.pipeline)
-        writing = Session(target.url, pipeline=config.pipeline, schema=DEFAULT_SCHEMA)
+        writing = Session(target.url, pipeline=config.pipeline)
         stack.callback(holding.close)
         stack.callback(writing.close)
         log, lost = partial(reader_if_there, config.log_url), partial(lost_copies, config, holding.target)
@@ -155,7 +154,7 @@ class Recopy:
             channels=max(state.channels, 1), tables=tuple(relations), followed=self._recopying.followed()
         )
         with self._writing.transaction("recopy") as connection:
-            found = copy_findings(self._writing, connection, relations, create_tables=self._config.create_tables)
+            found = copy_findings(connection, relations, create_tables=self._config.create_tables)
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)
         with self._missing.rehearsed(self._writing, relations) as made:
             there = [relation for relation in relations if relation not in made]
@@ -196,19 +195,19 @@ class Recopy:
         ):
             origins.mark(connection, None, CommitOrigin(offset=then.lsn))
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
-            as_replica = be_replica(connection, self._writing)
+            as_replica = be_replica(connection)
             made = self._missing.make(connection, then.relations)
-            tables = hold_tables(connection, then.relations, schema=DEFAULT_SCHEMA)
+            tables = hold_tables(connection, then.relations)
             beside = SideWrites(
                 connection, self._writing, followed=self._followed, as_replica=as_replica, only_adds=True
             )
             beside.begin(tables)
-            empty_tables(connection, self._writing, [table.own_rows for table in tables])
+            empty_tables(connection, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)
             counts = self._load(connection, then, tables, as_replica=as_replica)
             self._missing.make_rest(connection, made)
             note_replaced(connection, self._writing, then.relations)
-            require_held(connection, schema=DEFAULT_SCHEMA)
+            require_held(connection)
             as_copied = partial(Recopied, recopy_id=recopy_id, offset=then.lsn)
             done = tuple(
                 as_copied(schema=table.relation.schema, table=table.relation.table, rows=count)

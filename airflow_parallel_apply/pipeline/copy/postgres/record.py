@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.errors import LeaseBusy, OwnershipLost, Tar
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import current_role
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, claim_tag, pipeline_tag
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA, claim_tag, pipeline_tag
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
@@ -78,7 +78,7 @@ class CopyRecord:
     def state(self) -> CopyState | None:
         """None when this pipeline never began to copy."""
         with self._session.errors("copy"):
-            if self._run("is_there", schema=self._session.schema).fetchone() != (True,):
+            if self._run("is_there", schema=SCHEMA).fetchone() != (True,):
                 return None
             return self._state(self._session.connection(), "read")
 
@@ -125,7 +125,7 @@ class CopyRecord:
             undone.append(f"dropped what a copy that was cut off had made: {_named(made.values())}")
         filled = self._there(oid for (oid,) in self._run("filled") if oid not in made)
         if filled:
-            empty_tables(connection, self._session, [table.rows for table in filled.values()])
+            empty_tables(connection, [table.rows for table in filled.values()])
             undone.append(f"emptied what a copy that was cut off had filled: {_named(filled.values())}")
         self._run("forget_parts")
         self._run("set_made", copy_id=copy_id, made=[])
@@ -239,10 +239,10 @@ class CopyRecord:
         )
 
     def _sql(self, name: str) -> sql.Composed:
-        return statement("record", name, schema=self._session.schema, package=__package__)
+        return statement("record", name, package=__package__)
 
 
-def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.Composable]) -> None:
+def empty_tables(connection: Connection, tables: Sequence[sql.Composable]) -> None:
     """Remove all rows, in the caller's transaction; each table as TRUNCATE names it. Errors: `TargetError` where
     foreign keys would act on what refers to them; psycopg's own.
     """
@@ -253,7 +253,7 @@ def empty_tables(connection: Connection, session: Session, tables: Sequence[sql.
             connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(tables)))
     except psycopg.errors.FeatureNotSupported as error:
         # Tables that refer to these, though they have no rows, forbid it.
-        if not be_replica(connection, session):
+        if not be_replica(connection):
             raise TargetError(
                 f"the tables cannot be emptied: {wording(error)[0]}",
                 hint=f"Run {replica_grant(current_role(connection))} at the target, as a superuser; or drop the "
@@ -267,13 +267,13 @@ def read_progress(target: Endpoint, pipeline: str) -> CopyProgress | None:
     """The progress of the pipeline's last copy; None if there was no copy, or there is no pipeline. Errors: the
     pipeline's.
     """
-    with closing(Session(target.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
+    with closing(Session(target.url, pipeline=pipeline)) as session:
         return CopyRecord(session).progress()
 
 
 def is_copying(target: Endpoint, pipeline: str) -> bool:
     """True if a live session copies for the pipeline. Errors: the pipeline's."""
-    with closing(Session(target.url, pipeline=pipeline, schema=DEFAULT_SCHEMA)) as session:
+    with closing(Session(target.url, pipeline=pipeline)) as session:
         return CopyRecord(session).is_held()
 
 

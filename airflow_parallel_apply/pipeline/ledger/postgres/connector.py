@@ -7,7 +7,6 @@ from collections.abc import Callable
 from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.ledger.postgres.ledger import PostgresLedger
 from airflow_parallel_apply.pipeline.ledger.protocol import Ledger
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
 
@@ -15,4 +14,4 @@ class PostgresConnector:
     """See `LedgerConnector`."""
 
     def open(self, endpoint: Endpoint, pipeline: str, *, target: Callable[[], str]) -> Ledger:
-        return PostgresLedger(Session(endpoint.url, pipeline=pipeline, schema=DEFAULT_SCHEMA), target=target)
+        return PostgresLedger(Session(endpoint.url, pipeline=pipeline), target=target)

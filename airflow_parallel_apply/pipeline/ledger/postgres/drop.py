@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.model.removal import Removal
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_unused_schema, forget_pipeline
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: bool, is_one_database: bool) -> Removal:
@@ -22,7 +23,7 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
         return drop_target()
     with session.transaction("drop") as connection:
         if is_one_database:
-            connection.execute(session.sql("schema", "lock"))
+            connection.execute(statement("schema", "lock"))
         row = lock_pipeline(connection, session)
         if row is not None and row["is_owned"] and not force:
             raise LeaseBusy(
@@ -33,10 +34,10 @@ def drop_ledger(session: Session, drop_target: Callable[[], Removal], *, force: 
             require_no_recopy(connection, session, row["generation"])
         if is_one_database:
             return drop_target()
-        connection.execute(session.sql("session", "patient"))
+        connection.execute(statement("session", "patient"))
         removal = drop_target()
         # Not before: every pipeline of this ledger asks for it, and a target elsewhere may be slow.
-        connection.execute(session.sql("schema", "lock"))
+        connection.execute(statement("schema", "lock"))
         forget_pipeline(connection, session)
         if row is not None:
             removal += Removal(done=(f"removed pipeline {session.pipeline} from its ledger",))

@@ -21,8 +21,10 @@ from airflow_parallel_apply.pipeline.ledger.postgres.recopied import require_no_
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, PipelineState, RoutedPositions, RoutingChange
 from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import generation_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 class Lease:
@@ -83,7 +85,7 @@ class Lease:
         routing, generation = change.routing, change.generation
         with self._locked("route", change.log_id, is_known=change.is_known) as (connection, row):
             if self._target is not None:
-                connection.execute(self._session.sql("session", "patient"))
+                connection.execute(statement("session", "patient"))
             if row["routing_digest"] == routing.digest and positions.routing_digest() == routing.digest:
                 return
             require_owner(row, generation, so="its routing cannot change now")
@@ -101,7 +103,7 @@ class Lease:
                 seqno=seqno,
                 generation=raised,
             )
-            connection.execute(ledger_sql(self._session, "plan", "drop_above"), names)
+            connection.execute(ledger_sql("plan", "drop_above"), names)
             connection.execute(self._sql("set_routing"), names)
 
     @contextmanager
@@ -151,7 +153,7 @@ class Lease:
             raise ConfigurationError(
                 f"the ledger has a pipeline {pipeline} already, into {known}",
                 hint="Give one of the two another name. After a target was moved with all its rows: UPDATE "
-                f"{self._session.schema}.pipeline SET target = '{self._target_name()}' WHERE pipeline = '{pipeline}' "
+                f"{SCHEMA}.pipeline SET target = '{self._target_name()}' WHERE pipeline = '{pipeline}' "
                 "at the ledger.",
             )
 
@@ -166,7 +168,7 @@ class Lease:
             raise generation_lost(generation)
 
     def _sql(self, name: str) -> sql.Composed:
-        return ledger_sql(self._session, "lease", name)
+        return ledger_sql("lease", name)
 
     def _names(self, **names: object) -> dict[str, object]:
         return {"pipeline": self._session.pipeline, **names}
@@ -175,7 +177,7 @@ class Lease:
 def lock_pipeline(connection: Connection, session: Session) -> Mapping[str, Any] | None:
     """The pipeline's row, kept until the transaction's end; None where there is none. Errors: psycopg's own."""
     cursor = connection.cursor(row_factory=dict_row)
-    return cursor.execute(ledger_sql(session, "lease", "lock"), {"pipeline": session.pipeline}).fetchone()
+    return cursor.execute(ledger_sql("lease", "lock"), {"pipeline": session.pipeline}).fetchone()
 
 
 def pipeline_removed() -> OwnershipLost:

@@ -57,15 +57,13 @@ class PlanTable:
                 return False
             # One statement: with `executemany`, which pipelines, a process that stops in it never counts as idle.
             rows = Jsonb([self._row(epoch) for epoch in epochs])
-            connection.execute(
-                ledger_sql(self._session, "plan", "add"), {"pipeline": self._session.pipeline, "epochs": rows}
-            )
+            connection.execute(ledger_sql("plan", "add"), {"pipeline": self._session.pipeline, "epochs": rows})
         return True
 
     def epochs(self, *, after_number: int, above_seqno: int, limit: int | None) -> tuple[Epoch, ...]:
         with self._session.errors("read plan"):
             rows = self._session.connection().execute(
-                ledger_sql(self._session, "plan", "read"),
+                ledger_sql("plan", "read"),
                 {
                     "pipeline": self._session.pipeline,
                     "after_number": after_number,
@@ -94,7 +92,7 @@ class PlanTable:
             return True
         names = {"pipeline": self._session.pipeline, "number": unit.epoch, "last_seqno": unit.last_seqno}
         with self._session.errors("read plan"):
-            found = self._session.connection().execute(ledger_sql(self._session, "plan", "is_planned"), names)
+            found = self._session.connection().execute(ledger_sql("plan", "is_planned"), names)
             return found.fetchone() is not None
 
     def cut(self, seqno: int | None, positions: Sequence[Position], generation: int) -> None:
@@ -109,24 +107,24 @@ class PlanTable:
                     "highest": max(position.seqno for position in positions),
                     "positions": [position.seqno for position in positions],
                 }
-                connection.execute(ledger_sql(self._session, "plan", "cut_at_positions"), names)
-                connection.execute(ledger_sql(self._session, "plan", "cut"), names)
+                connection.execute(ledger_sql("plan", "cut_at_positions"), names)
+                connection.execute(ledger_sql("plan", "cut"), names)
 
     def channel_rows(self, positions: Sequence[Position]) -> tuple[tuple[int, int], ...]:
         names = {"pipeline": self._session.pipeline, "seqnos": [position.seqno for position in positions]}
         with self._session.errors("read plan"):
-            rows = self._session.connection().execute(ledger_sql(self._session, "plan", "channel_rows"), names)
+            rows = self._session.connection().execute(ledger_sql("plan", "channel_rows"), names)
             return tuple((int(committed), int(waiting)) for committed, waiting in rows)
 
     def purge(self, through_seqno: int) -> int:
         with self._session.transaction("purge plan", is_brief=False) as connection:
             names = {"pipeline": self._session.pipeline, "through_seqno": through_seqno}
-            return connection.execute(ledger_sql(self._session, "plan", "purge"), names).rowcount
+            return connection.execute(ledger_sql("plan", "purge"), names).rowcount
 
     def note_recopied(self, tables: Sequence[Recopied], above_seqno: int) -> None:
         with self._session.transaction("plan") as connection:
             names = {"pipeline": self._session.pipeline, "seqno": above_seqno}
-            connection.execute(ledger_sql(self._session, "plan", "drop_above"), names)
+            connection.execute(ledger_sql("plan", "drop_above"), names)
             write_recopied(connection, self._session, tables)
 
     def _row(self, epoch: Epoch) -> dict[str, object]:
@@ -144,7 +142,5 @@ class PlanTable:
         }
 
     def _number(self, connection: Connection, name: str, **names: int) -> int:
-        row = connection.execute(
-            ledger_sql(self._session, "plan", name), {"pipeline": self._session.pipeline, **names}
-        ).fetchone()
+        row = connection.execute(ledger_sql("plan", name), {"pipeline": self._session.pipeline, **names}).fetchone()
         return int(row[0]) if row is not None else -1

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.target.postgres.session import Connection, 
 def hold_recopy(session: Session) -> None:
     """See `Ledger.keep_runs_out`."""
     with session.errors("recopy"):
-        query = ledger_sql(session, "recopied", "hold")
+        query = ledger_sql("recopied", "hold")
         if session.connection().execute(query, {"pipeline": session.pipeline}).fetchone() != (True,):
             raise LeaseBusy(
                 f"pipeline {session.pipeline} is being taken, routed or dropped, or its tables are being copied anew",
@@ -22,7 +22,7 @@ def hold_recopy(session: Session) -> None:
 
 def require_no_recopy(connection: Connection, session: Session, generation: int) -> None:
     """In the transaction that takes the pipeline. `LeaseBusy`; psycopg's own."""
-    found = connection.execute(ledger_sql(session, "recopied", "is_free"), {"pipeline": session.pipeline})
+    found = connection.execute(ledger_sql("recopied", "is_free"), {"pipeline": session.pipeline})
     if found.fetchone() != (True,):
         raise LeaseBusy(
             f"tables of pipeline {session.pipeline} are being copied anew",
@@ -34,4 +34,4 @@ def require_no_recopy(connection: Connection, session: Session, generation: int)
 def knows_recopied(connection: Connection, session: Session, known: Set[str]) -> bool:
     """True if the ledger knows no other copies than these. Errors: psycopg's own."""
     names = {"pipeline": session.pipeline, "known": sorted(known)}
-    return connection.execute(ledger_sql(session, "recopied", "unknown"), names).fetchone() == (False,)
+    return connection.execute(ledger_sql("recopied", "unknown"), names).fetchone() == (False,)

@@ -8,6 +8,7 @@ from psycopg.rows import class_row
 
 from airflow_parallel_apply.pipeline.ledger.postgres.statements import ledger_sql
 from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkCount, ReworkKind
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
 
@@ -21,16 +22,16 @@ def count_rework(session: Session, rework: Rework, *, seqno: int) -> None:
         "seqno": seqno,
     }
     with session.transaction("count rework") as connection:
-        connection.execute(ledger_sql(session, "rework", "add"), names)
+        connection.execute(ledger_sql("rework", "add"), names)
 
 
 def read_rework(session: Session) -> tuple[ReworkCount, ...]:
     """None where a schema of an older release is not upgraded yet."""
     with session.errors("read rework"):
         connection = session.connection()
-        there = connection.execute(ledger_sql(session, "rework", "exists"), {"schema": session.schema}).fetchone()
+        there = connection.execute(ledger_sql("rework", "exists"), {"schema": SCHEMA}).fetchone()
         if there is None or not there[0]:
             return ()
         cursor = connection.cursor(row_factory=class_row(ReworkCount))
-        cursor.execute(ledger_sql(session, "rework", "read"), {"pipeline": session.pipeline})
+        cursor.execute(ledger_sql("rework", "read"), {"pipeline": session.pipeline})
         return tuple(replace(found, kind=ReworkKind(found.kind)) for found in cursor)

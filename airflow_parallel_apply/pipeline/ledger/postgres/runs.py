@@ -35,35 +35,31 @@ class Runs:
                 from_time=interval and interval.start,
                 until_time=interval and interval.end,
             )
-            connection.execute(ledger_sql(self._session, "runs", "freeze"), names)
+            connection.execute(ledger_sql("runs", "freeze"), names)
             return self._known(connection, run_id)
 
     def settle(self, run_id: str, until_seqno: int) -> RunBounds:
         with self._session.transaction("settle run") as connection:
-            connection.execute(
-                ledger_sql(self._session, "runs", "settle"), self._names(run_id=run_id, until_seqno=until_seqno)
-            )
+            connection.execute(ledger_sql("runs", "settle"), self._names(run_id=run_id, until_seqno=until_seqno))
             return self._known(connection, run_id)
 
     def cuts(self, above_seqno: int) -> tuple[int, ...]:
         with self._session.errors("read runs"):
-            rows = self._session.connection().execute(
-                ledger_sql(self._session, "runs", "cuts"), self._names(above_seqno=above_seqno)
-            )
+            rows = self._session.connection().execute(ledger_sql("runs", "cuts"), self._names(above_seqno=above_seqno))
             return tuple(row[0] for row in rows)
 
     def covered_time(self, seqno: int) -> datetime | None:
         with self._session.errors("read runs"):
             row = (
                 self._session.connection()
-                .execute(ledger_sql(self._session, "runs", "covered_time"), self._names(seqno=seqno))
+                .execute(ledger_sql("runs", "covered_time"), self._names(seqno=seqno))
                 .fetchone()
             )
             return None if row is None else row[0]
 
     def _read(self, connection: Connection, run_id: str) -> RunBounds | None:
         cursor = connection.cursor(row_factory=class_row(RunBounds))
-        return cursor.execute(ledger_sql(self._session, "runs", "read"), self._names(run_id=run_id)).fetchone()
+        return cursor.execute(ledger_sql("runs", "read"), self._names(run_id=run_id)).fetchone()
 
     def _known(self, connection: Connection, run_id: str) -> RunBounds:
         found = self._read(connection, run_id)

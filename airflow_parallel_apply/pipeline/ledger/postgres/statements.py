@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
-def ledger_sql(session: Session, file: str, name: str) -> sql.Composed:
-    """The statement `name` of `<file>.sql`, for the session's schema."""
-    return statement(file, name, schema=session.schema, package=__package__)
+def ledger_sql(file: str, name: str) -> sql.Composed:
+    """The statement `name` of `<file>.sql`."""
+    return statement(file, name, package=__package__)

@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import 
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import giving_name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables, found_instead
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing, creation, renaming_away, replacing
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import origin_findings
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import present_name
@@ -48,6 +49,7 @@ from airflow_parallel_apply.pipeline.target.postgres.standing import (
     standing_findings,
     table_name,
 )
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.filled import filled
 from airflow_parallel_apply.postgres.pooler import POOLER_FOUND, shares_sessions
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -91,11 +93,11 @@ def pooler_findings(session: Session) -> tuple[Finding, ...]:
 def target_findings(session: Session, expected: Expectation) -> tuple[Finding, ...]:
     """See `Target.findings`. Errors: the pipeline's."""
     with session.transaction("check") as connection:
-        server = _server(connection, session)
-        findings = list(_server_findings(server, session.schema))
+        server = _server(connection)
+        findings = list(_server_findings(server))
         findings += pooler_findings(session)
         findings += origin_findings(connection, session, expected.channels, server["role"])
-        there = find_tables(connection, expected.tables, schema=session.schema)
+        there = find_tables(connection, expected.tables)
         for relation, table in zip(expected.tables, there, strict=True):
             findings += _width_findings(relation, table)
             if table is None and relation.columns and not expected.may_lack_tables:
@@ -105,22 +107,22 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
             findings += _column_findings(table, connection.info.server_version, session.pipeline)
             findings += _type_findings(table)
             findings += _key_findings(table, expected.channels, session.pipeline)
-        findings += computation_findings(connection, session, tables)
-        findings += schema_findings(connection, session, names_of(expected.tables), alters=False)
+        findings += computation_findings(connection, tables)
+        findings += schema_findings(connection, names_of(expected.tables), alters=False)
         findings += apart_findings(connection, session, (*names_of(expected.tables), *expected.followed))
-        findings += privilege_findings(connection, session, tables, server["role"])
-        findings += guard_findings(connection, session, tables, server["role"])
+        findings += privilege_findings(connection, tables, server["role"])
+        findings += guard_findings(connection, tables, server["role"])
         if server["can_use_schema"] or not server["has_schema"]:
             findings += _standing_findings(connection, session, expected)
         if expected.are_empty and not errors(findings):
             findings += _row_findings(connection, tables)
-        named = [_naming_owners(connection, session, finding) for finding in findings]
+        named = [_naming_owners(connection, finding) for finding in findings]
     return tuple(dict.fromkeys(named))
 
 
-def _naming_owners(connection: Connection, session: Session, finding: Finding) -> Finding:
+def _naming_owners(connection: Connection, finding: Finding) -> Finding:
     """Name the owners of what a finding is about: what is inherited cannot be altered where it is."""
-    fix = tuple(altering_of_owner(connection, command, schema=session.schema) for command in finding.fix)
+    fix = tuple(altering_of_owner(connection, command) for command in finding.fix)
     return finding if fix == finding.fix else replace(finding, fix=fix)
 
 
@@ -128,28 +130,28 @@ def _standing_findings(connection: Connection, session: Session, expected: Expec
     """Find what is wrong whatever form the tables are expected in."""
     nested = tuple(nested_findings(connection, session, expected.followed))
     yield from nested
-    yield from schema_findings(connection, session, expected.followed, alters=expected.renames)
+    yield from schema_findings(connection, expected.followed, alters=expected.renames)
     # By identity: both are parts of one description, and of thousands of tables each is looked at once.
     looked_at = {id(relation) for relation in expected.tables}
     others = [relation for relation in expected.settled if id(relation) not in looked_at]
-    found = find_tables(connection, others, schema=session.schema) if others else ()
-    yield from computation_findings(connection, session, [table for table in found if table is not None])
-    yield from reference_findings(connection, session, expected.settled, expected.references)
+    found = find_tables(connection, others) if others else ()
+    yield from computation_findings(connection, [table for table in found if table is not None])
+    yield from reference_findings(connection, expected.settled, expected.references)
     # Of a partition here the rows are its table's.
     parts = {finding.where for finding in nested}
     unbegun = [relation for relation in expected.unbegun if relation.name not in parts]
     yield from _begun_findings(connection, session, unbegun)
     if expected.altered:
-        yield from owner_findings(connection, session, expected.altered)
-        yield from standing_findings(connection, session, [one for one in expected.altered if id(one) not in looked_at])
+        yield from owner_findings(connection, expected.altered)
+        yield from standing_findings(connection, [one for one in expected.altered if id(one) not in looked_at])
 
 
-def _server(connection: Connection, session: Session) -> dict[str, Any]:
+def _server(connection: Connection) -> dict[str, Any]:
     cursor = connection.cursor(row_factory=dict_row)
-    return cursor.execute(session.sql("check", "server"), {"schema": session.schema}).fetchone() or {}
+    return cursor.execute(statement("check", "server"), {"schema": SCHEMA}).fetchone() or {}
 
 
-def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
+def _server_findings(server: dict[str, Any]) -> Iterator[Finding]:
     role, database = server["role"], server["database"]
     yield from general_findings(
         Side.TARGET,
@@ -169,14 +171,14 @@ def _server_findings(server: dict[str, Any], schema: str) -> Iterator[Finding]:
         )
     if server["has_schema"] and not server["can_use_schema"]:
         yield _finding(
-            f"schema {schema}",
-            f"role {role} may not create tables in the schema {schema}",
-            f"GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(role)}",
+            f"schema {SCHEMA}",
+            f"role {role} may not create tables in the schema {SCHEMA}",
+            f"GRANT USAGE, CREATE ON SCHEMA {quoted(SCHEMA)} TO {quoted(role)}",
         )
     elif not server["has_schema"] and not server["can_create"]:
         yield _finding(
             f"database {database}",
-            f"role {role} may not create the schema {schema} in database {database}",
+            f"role {role} may not create the schema {SCHEMA} in database {database}",
             f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(role)}",
             note="As the database's owner.",
         )
@@ -311,7 +313,7 @@ def _key_findings(table: TargetTable, channels: int, pipeline: str) -> Iterator[
 
 def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[Relation]) -> Iterator[Finding]:
     """Find rows in tables that the pipeline is about to begin with, since they had none at the source."""
-    there = find_tables(connection, unbegun, schema=session.schema) if unbegun else ()
+    there = find_tables(connection, unbegun) if unbegun else ()
     tables = [table for table in there if table is not None]
     for table, has_rows in zip(tables, filled(connection, [table.own_rows for table in tables]), strict=True):
         if has_rows:

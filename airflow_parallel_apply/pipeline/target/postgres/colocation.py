@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 def find_colocation(session: Session, tables: TablePatterns) -> tuple[tuple[str, ...], ...]:
@@ -12,10 +15,9 @@ def find_colocation(session: Session, tables: TablePatterns) -> tuple[tuple[str,
     """
     with session.errors("read foreign keys"):
         connection = session.connection()
-        allowed = connection.execute(session.sql("tables", "may_be_replica")).fetchone()
-        if allowed is not None and allowed[0]:
+        if may_be_replica(connection):
             return ()
-        links = connection.execute(session.sql("tables", "links"), {"schema": session.schema}).fetchall()
+        links = connection.execute(statement("tables", "links"), {"schema": SCHEMA}).fetchall()
     group: dict[str, set[str]] = {}
     colocated: set[str] = set()
     for schema, table, other_schema, other, is_key in links:

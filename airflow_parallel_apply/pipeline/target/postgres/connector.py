@@ -19,7 +19,6 @@ from airflow_parallel_apply.pipeline.target.loading import Loader
 from airflow_parallel_apply.pipeline.target.postgres.drop import drop_commands
 from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
 from airflow_parallel_apply.pipeline.target.postgres.load.preparing import Claim
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.applied import applied_logs
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
@@ -70,14 +69,11 @@ class PostgresConnector:
             raise Unavailable(" ".join(str(error).split()), op="probe") from error
 
     def drop_commands(self, pipeline: str) -> tuple[str, ...]:
-        return drop_commands(DEFAULT_SCHEMA, pipeline)
+        return drop_commands(pipeline)
 
     def applied_logs(self, endpoint: Endpoint) -> dict[str, str]:
         name = "parallel_apply check"
-        with (
-            closing(Session(endpoint.url, pipeline="", schema=DEFAULT_SCHEMA, name=name)) as session,
-            session.errors("check"),
-        ):
+        with closing(Session(endpoint.url, pipeline="", name=name)) as session, session.errors("check"):
             return applied_logs(session)
 
 
@@ -96,4 +92,4 @@ def _claim(unit: Unit) -> Claim | None:
 
 
 def _session(endpoint: Endpoint, pipeline: str, relations: Relations) -> Session:
-    return Session(endpoint.url, pipeline=pipeline, schema=DEFAULT_SCHEMA, definitions=relations.definitions)
+    return Session(endpoint.url, pipeline=pipeline, definitions=relations.definitions)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, idle_session
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 def held_up(session: Session) -> tuple[Finding, ...]:
     """See `Target.held_up`."""
     with session.errors("read locks"):
         names = {"prefix": idle_session(session.pipeline)}
-        found = session.connection().execute(session.sql("session", "held_up"), names).fetchall()
+        found = session.connection().execute(statement("session", "held_up"), names).fetchall()
     return tuple(_finding(*row) for row in found)
 
 

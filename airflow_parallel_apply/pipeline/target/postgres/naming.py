@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-DEFAULT_SCHEMA: Final = "parallel_apply"
+SCHEMA: Final = "parallel_apply"
 """The schema of the pipelines' own tables, and of their staging."""
 
 ALL_CHANNELS: Final = "all"

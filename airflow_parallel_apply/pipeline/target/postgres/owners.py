@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _NOTE = "With ddl=apply it alters them. As a superuser, or as the owner where the role is to own them."
 
 
-def owner_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+def owner_findings(connection: Connection, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """A warning for each table that the role does not own, with the command. Tables that are missing are left out."""
     names = named((one.schema, one.table) for one in relations)
     return tuple(
@@ -26,5 +27,5 @@ def owner_findings(connection: Connection, session: Session, relations: Sequence
             fix=(f"ALTER TABLE {quoted(schema, table)} OWNER TO {quoted(role)}",),
             note=_NOTE,
         )
-        for schema, table, role in connection.execute(session.sql("check", "not_owned"), names).fetchall()
+        for schema, table, role in connection.execute(statement("check", "not_owned"), names).fetchall()
     )

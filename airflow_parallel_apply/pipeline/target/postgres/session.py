@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError, Unavailable
@@ -46,13 +45,11 @@ class Session:
         dsn: str,
         *,
         pipeline: str,
-        schema: str,
         synchronous_commit: str | None = None,
         name: str | None = None,
         definitions: Definitions = tuple,
     ) -> None:
         self.pipeline = pipeline
-        self.schema = schema
         self._dsn = dsn
         self._synchronous_commit = synchronous_commit
         self._name = name or idle_session(pipeline)
@@ -60,10 +57,6 @@ class Session:
         self._connection: Connection | None = None
         self.former_columns: dict[tuple[str, str, str], str] = {}
         """See `FormerColumns`: of all definitions that were followed here."""
-
-    def sql(self, file: str, name: str) -> sql.Composed:
-        """A statement of this room, for this schema."""
-        return statement(file, name, schema=self.schema)
 
     def connection(self) -> Connection:
         """The open connection, in autocommit mode. Errors: psycopg's own."""
@@ -83,7 +76,7 @@ class Session:
             connection = self.connection()
             with connection.transaction():
                 if is_brief:
-                    connection.execute(self.sql("session", "brief"))
+                    connection.execute(statement("session", "brief"))
                 yield connection
 
     @contextmanager
@@ -118,7 +111,7 @@ class Session:
         if connection is None or connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             return
         for complete in (
-            partial(name_owner, schema=self.schema),
+            name_owner,
             name_grant,
             partial(name_required, former=self.former_columns),
             name_culprit,
@@ -161,7 +154,7 @@ class Session:
             "wait_ms": int(_END_TIMEOUT.total_seconds() * 1000),
         }
         for _ in range(_END_TRIES):
-            ended = self.connection().execute(self.sql("session", "end_holders"), names).fetchone()
+            ended = self.connection().execute(statement("session", "end_holders"), names).fetchone()
             if ended is not None and ended[0]:
                 return
             # False also of one that ended by itself in between: in a transaction it would be found again and again.

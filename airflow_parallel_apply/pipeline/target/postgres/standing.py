@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import kee
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import OTHERWISE, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica, replica_grant
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.acting_references import acting_references
 from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -23,22 +24,17 @@ from airflow_parallel_apply.postgres.quoting import quoted
 _AS_OWNER: Final = "As its owner."
 
 
-def standing_findings(connection: Connection, session: Session, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+def standing_findings(connection: Connection, relations: Sequence[Relation]) -> tuple[Finding, ...]:
     """Check tables whose columns DDL on its way may change. Missing tables are left out."""
     (role,) = connection.execute("SELECT current_user").fetchone() or ("",)
-    tables = [table for table in find_tables(connection, relations, schema=session.schema) if table is not None]
-    return (
-        *privilege_findings(connection, session, tables, role),
-        *guard_findings(connection, session, tables, role),
-    )
+    tables = [table for table in find_tables(connection, relations) if table is not None]
+    return (*privilege_findings(connection, tables, role), *guard_findings(connection, tables, role))
 
 
-def privilege_findings(
-    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
-) -> Iterator[Finding]:
+def privilege_findings(connection: Connection, tables: Sequence[TargetTable], role: str) -> Iterator[Finding]:
     """Find what the role may not do with the tables."""
     oids = [table.oid for table in tables]
-    rows = connection.execute(session.sql("tables", "missing_privileges"), {"oids": oids})
+    rows = connection.execute(statement("tables", "missing_privileges"), {"oids": oids})
     missing: dict[int, list[str]] = {}
     for number, privilege in rows:
         missing.setdefault(number, []).append(privilege)
@@ -56,9 +52,7 @@ def nested_findings(connection: Connection, session: Session, tables: Sequence[t
     """Find those of these tables (schema, name) that are partitions of another of them here, which would then hold the
     rows of both.
     """
-    for schema, table, root_schema, root in connection.execute(
-        session.sql("check", "nested"), named(tables)
-    ).fetchall():
+    for schema, table, root_schema, root in connection.execute(statement("check", "nested"), named(tables)).fetchall():
         recopy = command_line("recopy", [f"{root_schema}.{root}", f"{schema}.{table}"], session.pipeline)
         yield new_finding(
             Side.TARGET,
@@ -73,7 +67,7 @@ def nested_findings(connection: Connection, session: Session, tables: Sequence[t
 def apart_findings(connection: Connection, session: Session, tables: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Find those of these tables (schema, name) whose rows may be lost or kept while the positions are not."""
     values = named(dict.fromkeys(tables))
-    for name, schema, table, parent in connection.execute(session.sql("check", "apart"), values).fetchall():
+    for name, schema, table, parent in connection.execute(statement("check", "apart"), values).fetchall():
         recopy = f"`{command_line('recopy', [name], session.pipeline)}`"
         if parent is not None:
             yield new_finding(
@@ -95,15 +89,13 @@ def apart_findings(connection: Connection, session: Session, tables: Sequence[tu
         )
 
 
-def schema_findings(
-    connection: Connection, session: Session, tables: Sequence[tuple[str, str]], *, alters: bool
-) -> Iterator[Finding]:
+def schema_findings(connection: Connection, tables: Sequence[tuple[str, str]], *, alters: bool) -> Iterator[Finding]:
     """Schemas of these tables (schema, name) that the role may not use; with `alters`, also those in which it could
     not give a table its new name.
     """
     names = sorted({schema for schema, _ in tables})
     cursor = connection.cursor(row_factory=dict_row)
-    for row in cursor.execute(session.sql("check", "schemas"), {"schemas": names}).fetchall():
+    for row in cursor.execute(statement("check", "schemas"), {"schemas": names}).fetchall():
         schema, role = quoted(row["name"]), quoted(row["role"])
         where = f"schema of tables {row['name']}"
         if not row["can_use"]:
@@ -127,19 +119,17 @@ def schema_findings(
             )
 
 
-def guard_findings(
-    connection: Connection, session: Session, tables: Sequence[TargetTable], role: str
-) -> Iterator[Finding]:
+def guard_findings(connection: Connection, tables: Sequence[TargetTable], role: str) -> Iterator[Finding]:
     """Row security, triggers, rules, and foreign keys where the role may not apply as a replica does."""
-    as_replica = may_be_replica(connection, session)
+    as_replica = may_be_replica(connection)
     cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(session.sql("check", "guards"), {"oids": [table.oid for table in tables]})
+    cursor.execute(statement("check", "guards"), {"oids": [table.oid for table in tables]})
     grant = replica_grant(role)
     for row in cursor.fetchall():
         table = tables[row["index"]]
         name = table.relation.name
         if as_replica and table.references_act_as_replica:
-            keys, commands = keeping_references(connection, table, schema=session.schema)
+            keys, commands = keeping_references(connection, table)
             yield about(
                 table.relation,
                 f"{name} has foreign keys ({keys}) that refer to it and act on applied rows, too",
@@ -176,7 +166,7 @@ def guard_findings(
             )
 
 
-def computation_findings(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> Iterator[Finding]:
+def computation_findings(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Finding]:
     """Columns that the source computes, and the target lacks, or computes by another expression."""
     version = connection.info.server_version
     for table in tables:
@@ -187,7 +177,7 @@ def computation_findings(connection: Connection, session: Session, tables: Seque
                 *computing(table, name, version),
                 column=name,
             )
-    for column in computed_otherwise(connection, tables, schema=session.schema):
+    for column in computed_otherwise(connection, tables):
         yield about(
             column.relation,
             f"{column.relation.name}, column {column.name}: {OTHERWISE}: {column.difference}",
@@ -197,10 +187,10 @@ def computation_findings(connection: Connection, session: Session, tables: Seque
 
 
 def reference_findings(
-    connection: Connection, session: Session, relations: Sequence[Relation], references: Sequence[Reference]
+    connection: Connection, relations: Sequence[Relation], references: Sequence[Reference]
 ) -> Iterator[Finding]:
     """Find foreign keys between these tables that act on applied rows, and do what none of the source's does."""
-    if may_be_replica(connection, session):
+    if may_be_replica(connection):
         return
     followed = {(relation.schema, relation.table) for relation in relations}
     for found in acting_references(connection):

@@ -1,6 +1,7 @@
-"""The statements of a room, for a pipeline's schema.
+"""The statements of a room.
 
-In their text `{schema}` stands for the schema, other names in braces for what the caller puts there.
+In their text `{schema}` stands for the schema of the pipelines' tables, other names in braces for what the caller puts
+there.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from functools import cache
 
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.postgres.statements import statements
 
 
-def statement(
-    file: str, name: str, *, schema: str, package: str = __package__, **parts: sql.Composable
-) -> sql.Composed:
-    """The statement `name` of `sql/<file>.sql` in a room (this one, unless told), for this schema."""
+def statement(file: str, name: str, *, package: str = __package__, **parts: sql.Composable) -> sql.Composed:
+    """The statement `name` of `sql/<file>.sql` in a room (this one, unless told)."""
     if not parts:
-        return _plain(package, file, name, schema)
-    return sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(schema), **parts)
+        return _plain(package, file, name)
+    return sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(SCHEMA), **parts)
 
 
 @cache
-def _plain(package: str, file: str, name: str, schema: str) -> sql.Composed:
+def _plain(package: str, file: str, name: str) -> sql.Composed:
     """In one piece, which psycopg need not put together anew for each execution."""
-    found = sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(schema))
+    found = sql.SQL(statements(package, file)[name]).format(schema=sql.Identifier(SCHEMA))
     return sql.Composed([sql.SQL(found.as_string(None))])

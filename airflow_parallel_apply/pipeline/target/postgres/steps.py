@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import 
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.skipping import bound
@@ -76,13 +77,7 @@ class Steps:
     it learns about tables serves until a statement or a new definition may have changed them.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        session: Session,
-        relations: Relations,
-        unit: Unit,
-    ) -> None:
+    def __init__(self, connection: Connection, session: Session, relations: Relations, unit: Unit) -> None:
         self._connection = connection
         self._session = session
         self._relations = relations
@@ -104,9 +99,7 @@ class Steps:
             takes_older=_takes_older,
             way_on=recopying,
         )
-        reinserting = Reinserting(
-            as_replica=be_replica(self._connection, self._session), alone=isinstance(self._unit.kind, Merging)
-        )
+        reinserting = Reinserting(as_replica=be_replica(self._connection), alone=isinstance(self._unit.kind, Merging))
         beside = SideWrites(
             self._connection,
             self._session,
@@ -116,17 +109,13 @@ class Steps:
             is_channel=self._unit.channel is not None and self._unit.channels > 1,
         )
         replayer = Replayer(
-            self._connection,
-            self._session,
-            relations=self._relations,
-            reinserting=reinserting,
-            beside=beside,
+            self._connection, self._session, relations=self._relations, reinserting=reinserting, beside=beside
         )
         for place, step in enumerate(rows, start=1):
             if isinstance(step, Truncate | Statement | Redefine) and not reinserting.as_replica:
                 check_what_waits(self._connection)
             if isinstance(step, Statement | Redefine):
-                require_held(self._connection, schema=self._session.schema)
+                require_held(self._connection)
                 forget_held(self._connection)
             if not isinstance(step, Merge):
                 self._leave_merge_settings()
@@ -149,7 +138,7 @@ class Steps:
                     forget_dropped(self._connection, self._session)
                     if reinserting.as_replica:
                         # Unless the text has changed that.
-                        be_replica(self._connection, self._session)
+                        be_replica(self._connection)
                 case Redefine():
                     replayer.forget_tables()
                     old, new = self._relations(step.older_id), self._relations(step.newer_id)
@@ -166,12 +155,12 @@ class Steps:
                 case _:
                     assert_never(step)
         beside.require_nothing_left()
-        require_held(self._connection, schema=self._session.schema)
+        require_held(self._connection)
 
     def _merge(self, staged: StagedUnit, reinserting: Reinserting, beside: SideWrites) -> None:
         relations = [self._relations(table.relation_id) for table in staged.tables]
         parts = describe_parts(self._connection, self._session, staged.tables, relations)
-        merge_parts(self._connection, self._session, parts, reinserting=reinserting, beside=beside)
+        merge_parts(self._connection, parts, reinserting=reinserting, beside=beside)
         self._has_merge_settings = True
 
     def _is_seen(self, redefined: Sequence[Redefine], step: Redefine) -> bool:
@@ -213,7 +202,7 @@ class Steps:
     def _leave_merge_settings(self) -> None:
         """They would slow other steps down."""
         if self._has_merge_settings:
-            self._connection.execute(self._session.sql("merge", "default_settings"))
+            self._connection.execute(statement("merge", "default_settings"))
             self._has_merge_settings = False
 
 
@@ -251,10 +240,10 @@ def _truncate(
     connection: Connection, session: Session, step: Truncate, relations: Sequence[Relation], beside: SideWrites
 ) -> None:
     """The source names every table that its CASCADE reached; the target's own references are not cascaded to."""
-    tables = hold_applied(connection, relations, schema=session.schema, pipeline=session.pipeline, are_emptied=True)
+    tables = hold_applied(connection, relations, pipeline=session.pipeline, are_emptied=True)
     oids = [table.oid for table in tables]
     cursor = connection.cursor(row_factory=dict_row)
-    for key in cursor.execute(session.sql("tables", "references"), {"oids": oids}):
+    for key in cursor.execute(statement("tables", "references"), {"oids": oids}):
         raise TargetError(
             f"a TRUNCATE cannot be followed: at the target {key['child_name']} refers to {key['parent_name']}, "
             "which the source truncates alone",

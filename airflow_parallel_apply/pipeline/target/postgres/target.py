@@ -58,6 +58,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed, migrate, read_identity
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop_claim_staging
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.postgres.steps import Steps
 from airflow_parallel_apply.pipeline.target.protocol import Pending, Recopied, TargetIdentity
 from airflow_parallel_apply.pipeline.target.relations import Relations
@@ -115,8 +116,8 @@ class PostgresTarget:
         with self._session.transaction("settle positions") as connection:
             found = read_positions(connection, self._session)
             # What we see committed has its commit record before ours in the WAL, and ours waits for the disk.
-            connection.execute(self._session.sql("positions", "wait_for_disk"))
-            connection.execute(self._session.sql("positions", "write"))
+            connection.execute(statement("positions", "wait_for_disk"))
+            connection.execute(statement("positions", "write"))
         return found
 
     def pending(self) -> Pending:
@@ -165,7 +166,7 @@ class PostgresTarget:
         with self._session.transaction("note tables", is_brief=False) as connection:
             applied_seqno = low_watermark(read_positions(connection, self._session))
             known = settled(self._relations.definitions(), applied_seqno)
-            connection.execute(self._session.sql("session", "brief"))
+            connection.execute(statement("session", "brief"))
             note_unknown(connection, self._session, known)
             if unbegun is not None:
                 note_unbegun(connection, self._session, unbegun)
@@ -190,7 +191,7 @@ class PostgresTarget:
 
     def discard(self, token: str) -> None:
         with self._session.transaction("discard") as connection:
-            drop_claim_staging(connection, schema=self._session.schema, pipeline=self._session.pipeline, token=token)
+            drop_claim_staging(connection, pipeline=self._session.pipeline, token=token)
 
     def cancel(self) -> None:
         self._session.cancel()
@@ -212,7 +213,7 @@ class PostgresTarget:
         try:
             with self._applying(unit) as connection:
                 if connection is not None:
-                    connection.execute(self._session.sql("branches", "patience"))
+                    connection.execute(statement("branches", "patience"))
                     self._run(connection, unit, steps)
                     record(connection, self._session, unit, branches)
         except Unavailable:

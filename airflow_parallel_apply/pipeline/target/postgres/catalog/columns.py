@@ -81,12 +81,12 @@ class MadeType(NamedTuple):
 _OWN: Final = MadeType("", "", compound=False, base_oid=None, base_sql=None, plain_base_sql=None)
 
 
-def made_types(connection: psycopg.Connection[Any], rows: Iterable[ColumnRow], *, schema: str) -> dict[int, MadeType]:
+def made_types(connection: psycopg.Connection[Any], rows: Iterable[ColumnRow]) -> dict[int, MadeType]:
     """The types of columns that are not PostgreSQL's own, by oid. Errors: psycopg's own."""
     oids = sorted({row.type_oid for row in rows if row.type_oid >= _FIRST_MADE})
     if not oids:
         return {}
-    found = connection.execute(statement("tables", "types", schema=schema), {"oids": oids}).fetchall()
+    found = connection.execute(statement("tables", "types"), {"oids": oids}).fetchall()
     return {oid: MadeType(*facts) for oid, *facts in found}
 
 

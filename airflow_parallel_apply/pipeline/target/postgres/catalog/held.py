@@ -17,17 +17,17 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.arrays import named
 
 
-def note_held(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
+def note_held(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> None:
     """Note the tables of these names, once they are locked. Errors: psycopg's own."""
     names = named((found.schema, found.table) for found in relations)
-    connection.execute(statement("held", "note", schema=schema), names)
+    connection.execute(statement("held", "note"), names)
 
 
-def require_held(connection: psycopg.Connection[Any], *, schema: str) -> None:
+def require_held(connection: psycopg.Connection[Any]) -> None:
     """Require that the noted tables have their names still: behind the last row that is written by name. Errors:
     `Unavailable`; psycopg's own.
     """
-    found = connection.execute(statement("held", "renamed", schema=schema)).fetchone()
+    found = connection.execute(statement("held", "renamed")).fetchone()
     if found is not None:
         raise Unavailable(
             "somebody renamed the table or its schema at the target while rows were written",

@@ -29,16 +29,14 @@ class UniqueIndex:
 
 
 def unique_indexes(
-    connection: psycopg.Connection[Any], oids: Sequence[int], *, partitioned: Sequence[int], schema: str
+    connection: psycopg.Connection[Any], oids: Sequence[int], *, partitioned: Sequence[int]
 ) -> dict[int, tuple[UniqueIndex, ...]]:
     """Those of tables, by oid; a primary key comes first. `partitioned`: the tables among them that have parts, whose
     own indexes count, too. Errors: psycopg's own.
     """
 
     def ask(name: str, **values: Sequence[int]) -> list[tuple[Any, ...]]:
-        return connection.execute(
-            statement("tables", name, schema=schema), {k: numbers(v) for k, v in values.items()}
-        ).fetchall()
+        return connection.execute(statement("tables", name), {k: numbers(v) for k, v in values.items()}).fetchall()
 
     held = [(oid, oid) for oid in oids] + (ask("parts", oids=partitioned) if partitioned else [])
     rows = ask("unique_indexes", roots=[root for root, _ in held], oids=[oid for _, oid in held])

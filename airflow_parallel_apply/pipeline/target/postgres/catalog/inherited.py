@@ -19,13 +19,11 @@ _ALTERING: Final = re.compile(
 )
 
 
-def name_owner(
-    connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None, *, schema: str
-) -> None:
+def name_owner(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: BaseException | None) -> None:
     """Name the table above in an error about a partition or a child, after the rollback. Errors: psycopg's own."""
     if error.hint is None:
         return
-    error.hint = altering_of_owner(connection, error.hint, schema=schema)
+    error.hint = altering_of_owner(connection, error.hint)
     if not isinstance(cause, psycopg.Error):
         return
     found = cause.diag
@@ -35,7 +33,7 @@ def name_owner(
     if heir not in error.hint:
         return
     owner = connection.execute(
-        statement("inherited", "owner", schema=schema),
+        statement("inherited", "owner"),
         {
             "schema": found.schema_name,
             "table": found.table_name,
@@ -51,7 +49,7 @@ def name_owner(
         error.hint = error.hint.replace(f"CONSTRAINT {quoted(found.constraint_name)}", f"CONSTRAINT {quoted(name)}")
 
 
-def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, schema: str) -> str:
+def altering_of_owner(connection: psycopg.Connection[Any], command: str) -> str:
     """An ALTER COLUMN … TYPE, or one that replaces a column, of the table that the column is inherited from, if it is;
     what is to be copied behind a replacement are all tables that have lost the column's values. Errors: psycopg's own.
     """
@@ -59,7 +57,7 @@ def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, sche
     if found is None:
         return command
     heir, column = found["heir"], found["column"] or found["replaced"]
-    owner = owner_of_column(connection, heir, column, schema=schema)
+    owner = owner_of_column(connection, heir, column)
     if owner is None:
         return command
     named = command.replace(f"ALTER TABLE {heir} ", f"ALTER TABLE {quoted(*owner)} ")
@@ -70,19 +68,17 @@ def altering_of_owner(connection: psycopg.Connection[Any], command: str, *, sche
     return named.replace(copied, emptied)
 
 
-def owner_of_column(
-    connection: psycopg.Connection[Any], heir: str, column: str, *, schema: str
-) -> tuple[str, str] | None:
+def owner_of_column(connection: psycopg.Connection[Any], heir: str, column: str) -> tuple[str, str] | None:
     """Schema and name of the uppermost table that one has a column from, if it has; both are given quoted. Errors:
     psycopg's own.
     """
     values = {"heir": heir, "column": column}
-    owner = connection.execute(statement("inherited", "owner_of_column", schema=schema), values).fetchone()
+    owner = connection.execute(statement("inherited", "owner_of_column"), values).fetchone()
     return None if owner is None else (str(owner[0]), str(owner[1]))
 
 
 def heirs(connection: psycopg.Connection[Any], schema: str, table: str) -> list[tuple[str, str]]:
     """Schema and name of a table's children at any depth, without partitions. Errors: psycopg's own."""
     values = {"schema": schema, "table": table}
-    found = connection.execute(statement("inherited", "heirs", schema=schema), values).fetchall()
+    found = connection.execute(statement("inherited", "heirs"), values).fetchall()
     return [(str(one), str(other)) for one, other in found]

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 _ASIDE: Final = "parallel_apply_renaming_{}"
@@ -54,7 +55,7 @@ class RenamedColumns(TargetError):
 
 
 def renamed_columns(
-    connection: psycopg.Connection[Any], relation: Relation, renamed: Mapping[str, str], *, schema: str, pipeline: str
+    connection: psycopg.Connection[Any], relation: Relation, renamed: Mapping[str, str], *, pipeline: str
 ) -> RenamedColumns:
     """The error, with the statements for columns that are there. Errors: psycopg's own."""
     own = relation.schema, relation.table
@@ -65,31 +66,29 @@ def renamed_columns(
     ).fetchall()
     there = [str(name) for (name,) in found]
     strangers = [name for name in there if name in renamed.values() and name not in renamed]
-    owners = {
-        name: owner_of_column(connection, quoted(*own), quoted(name), schema=schema) for name in (*strangers, *renamed)
-    }
+    owners = {name: owner_of_column(connection, quoted(*own), quoted(name)) for name in (*strangers, *renamed)}
     aside = [_renaming_one(owners[name] or own, name, out_of_the_way(name)) for name in strangers]
     pairs = [(owners[name] or own, name, wanted) for name, wanted in renamed.items()]
     statements = (*aside, *renaming(pairs, there))
     text = "; ".join(one.as_string(connection) for one in statements)
-    return RenamedColumns(relation, renamed, text, vouching(relation, schema, pipeline) if strangers else "")
+    return RenamedColumns(relation, renamed, text, vouching(relation, pipeline) if strangers else "")
 
 
-def lost_columns(relation: Relation, names: Sequence[str], *, schema: str, pipeline: str) -> TargetError:
+def lost_columns(relation: Relation, names: Sequence[str], *, pipeline: str) -> TargetError:
     """The error of columns that are gone, and whose names others have."""
     return TargetError(
         "columns that had these values so far are gone at the target, with the values of older rows, and others have "
         f"their names: {', '.join(names)}",
         table=relation.name,
         column=names[0],
-        hint=f"{recopying(relation)}{vouching(relation, schema, pipeline)}",
+        hint=f"{recopying(relation)}{vouching(relation, pipeline)}",
     )
 
 
-def vouching(relation: Relation, schema: str, pipeline: str) -> str:
+def vouching(relation: Relation, pipeline: str) -> str:
     """The part of a hint that tells how to take a table's columns by their names again."""
     forget = sql.SQL("UPDATE {}.applied_table SET place = NULL WHERE pipeline = {} AND source_oid = {}").format(
-        sql.Identifier(schema), sql.Literal(pipeline), sql.Literal(relation.oid)
+        sql.Identifier(SCHEMA), sql.Literal(pipeline), sql.Literal(relation.oid)
     )
     what = " Or, if what has these names there has all of the values: run"
     return f"{what} {forget.as_string()} at the target, which takes columns by their names; then run again."

@@ -186,25 +186,21 @@ class TargetTable:
         }
 
 
-def find_tables(
-    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
-) -> tuple[TargetTable | None, ...]:
+def find_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[TargetTable | None, ...]:
     """The table of each relation, None where there is none. Errors: psycopg's own."""
     names = named((found.schema, found.table) for found in relations)
-    rows = connection.execute(statement("tables", "describe", schema=schema), names).fetchall()
+    rows = connection.execute(statement("tables", "describe"), names).fetchall()
     described = {index: _Described(*facts[:_TABLE_FACTS]) for index, _, *facts in rows}
     of_columns = [ColumnRow(name, *facts[_TABLE_FACTS:]) for _, name, *facts in rows]
-    types = made_types(connection, of_columns, schema=schema)
+    types = made_types(connection, of_columns)
     counts_bytes = connection.info.parameter_status("server_encoding") == WITHOUT_LETTERS
     columns: dict[int, dict[str, TargetColumn]] = {}
     for (index, *_), row in zip(rows, of_columns, strict=True):
         columns.setdefault(index, {})[row.name] = column_of(row, types.get(row.type_oid), counts_bytes=counts_bytes)
-    firing = _firing(connection, [found.oid for found in described.values() if found.may_fire], schema=schema)
+    firing = _firing(connection, [found.oid for found in described.values() if found.may_fire])
     partitioned = [found.oid for found in described.values() if found.kind == "p"]
-    indexes = unique_indexes(
-        connection, [found.oid for found in described.values()], partitioned=partitioned, schema=schema
-    )
-    cut = _partitioned_by(connection, partitioned, schema=schema)
+    indexes = unique_indexes(connection, [found.oid for found in described.values()], partitioned=partitioned)
+    cut = _partitioned_by(connection, partitioned)
     return tuple(
         _table(relation, described[number], columns[number], indexes, firing, cut)
         if number in described and described[number].kind in _TABLE_KINDS
@@ -213,11 +209,9 @@ def find_tables(
     )
 
 
-def describe_tables(
-    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
-) -> tuple[TargetTable, ...]:
+def describe_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[TargetTable, ...]:
     """As `find_tables`. Errors: as `require_fit`, too."""
-    found = find_tables(connection, relations, schema=schema)
+    found = find_tables(connection, relations)
     version = connection.info.server_version
     return tuple(
         require_fit(relation, table, version, None if table is not None else found_instead(connection, relation))
@@ -225,34 +219,30 @@ def describe_tables(
     )
 
 
-def missing_tables(
-    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
-) -> tuple[Relation, ...]:
+def missing_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[Relation, ...]:
     """Those that have no table here. Errors: psycopg's own."""
-    found = find_tables(connection, relations, schema=schema)
+    found = find_tables(connection, relations)
     return tuple(relation for relation, table in zip(relations, found, strict=True) if table is None)
 
 
-def hold_tables(
-    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str
-) -> tuple[TargetTable, ...]:
+def hold_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> tuple[TargetTable, ...]:
     """As `describe_tables`, of tables that stay as they are described until the transaction ends: an alteration in
     progress is waited for, and a later one waits. The catalog alone shows neither.
     """
-    lock_tables(connection, relations, schema=schema)
-    return describe_tables(connection, relations, schema=schema)
+    lock_tables(connection, relations)
+    return describe_tables(connection, relations)
 
 
-def lock_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation], *, schema: str) -> None:
+def lock_tables(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> None:
     """Keep the existing tables as they are until the transaction ends; `require_held` tells whether they kept their
     names, too. Errors: psycopg's own.
     """
     names = named((found.schema, found.table) for found in relations)
-    there = connection.execute(statement("tables", "there", schema=schema), names).fetchall()
+    there = connection.execute(statement("tables", "there"), names).fetchall()
     if there:
         tables = (sql.SQL("{}" if cut else "ONLY {}").format(sql.Identifier(*name)) for cut, *name in there)
         connection.execute(sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(sql.SQL(", ").join(tables)))
-        note_held(connection, relations, schema=schema)
+        note_held(connection, relations)
 
 
 def found_instead(connection: psycopg.Connection[Any], relation: Relation) -> str | None:
@@ -289,19 +279,17 @@ class _Firing(NamedTuple):
 _NOTHING_FIRES: Final = _Firing(fires=False, has_guards=False, fires_as_replica=False, references_act_as_replica=False)
 
 
-def _firing(connection: psycopg.Connection[Any], oids: Sequence[int], *, schema: str) -> dict[int, _Firing]:
+def _firing(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, _Firing]:
     if not oids:
         return {}
-    found = connection.execute(statement("tables", "firing", schema=schema), {"oids": numbers(oids)}).fetchall()
+    found = connection.execute(statement("tables", "firing"), {"oids": numbers(oids)}).fetchall()
     return {oid: _Firing(*facts) for oid, *facts in found}
 
 
-def _partitioned_by(
-    connection: psycopg.Connection[Any], oids: Sequence[int], *, schema: str
-) -> dict[int, tuple[str | None, ...]]:
+def _partitioned_by(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, tuple[str | None, ...]]:
     if not oids:
         return {}
-    found = connection.execute(statement("tables", "partitioned_by", schema=schema), {"oids": numbers(oids)}).fetchall()
+    found = connection.execute(statement("tables", "partitioned_by"), {"oids": numbers(oids)}).fetchall()
     return {oid: tuple(columns) for oid, columns in found}
 
 

@@ -9,8 +9,7 @@ import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.rights import current_role
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica, replica_grant
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -81,23 +80,16 @@ def name_constraint(
 def _name_right(connection: psycopg.Connection[Any], error: ParallelApplyError, cause: psycopg.Error) -> None:
     """Rows that hand a value on are taken out and put back, which triggers and keys would take for deletions."""
     table = quoted(cause.diag.schema_name or "", cause.diag.table_name or "")
-    if connection.execute(_FIRES, [table]).fetchone() == (True,) and not _may_be_replica(connection):
+    if connection.execute(_FIRES, [table]).fetchone() == (True,) and not may_be_replica(connection):
         error.hint = (
             f"{error.hint} Or, if rows of the source exchange such values, let the target put its triggers and foreign "
-            f"keys aside while it does the same: run {_grant(connection)} there, as a superuser; then run again."
+            f"keys aside while it does the same: run {replica_grant(current_role(connection))} there, as a superuser; "
+            "then run again."
         )
 
 
-def _grant(connection: psycopg.Connection[Any]) -> str:
-    return f"GRANT SET ON PARAMETER session_replication_role TO {quoted(current_role(connection))}"
-
-
-def _may_be_replica(connection: psycopg.Connection[Any]) -> bool:
-    return connection.execute(statement("tables", "may_be_replica", schema=DEFAULT_SCHEMA)).fetchone() == (True,)
-
-
 def _name_reference(connection: psycopg.Connection[Any], error: ParallelApplyError) -> None:
-    if _may_be_replica(connection):
+    if may_be_replica(connection):
         # As a replica it passes all but those that are only made now, or that were enabled for replicas.
         error.hint = (
             "At the target a row refers to one that is not there, or that goes now. Did somebody else write there, or "
@@ -106,6 +98,6 @@ def _name_reference(connection: psycopg.Connection[Any], error: ParallelApplyErr
         return
     error.hint = (
         "At the target a row refers to one that is not there, or that goes now. Let the target's foreign keys pass: "
-        f"run {_grant(connection)} at the target, as a superuser; then run again. "
+        f"run {replica_grant(current_role(connection))} at the target, as a superuser; then run again. "
         "Where the source has the same key, somebody else changed the target: `parallel-apply compare` shows it."
     )

@@ -11,8 +11,8 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
-from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.raising import event_trigger_of, function_of, triggers_of
@@ -153,11 +153,11 @@ def _name_caller(connection: psycopg.Connection[Any], error: ParallelApplyError,
     if event_trigger is not None:
         error.hint = (
             f"The target's event trigger {event_trigger} calls it for each statement that makes or drops a table, as "
-            f"runs do in the schema {DEFAULT_SCHEMA}: let it pass over them. Or run ALTER EVENT TRIGGER "
+            f"runs do in the schema {SCHEMA}: let it pass over them. Or run ALTER EVENT TRIGGER "
             f"{quoted(event_trigger)} DISABLE; then run again."
         )
         return
-    is_replica = connection.execute(statement("tables", "may_be_replica", schema=DEFAULT_SCHEMA)).fetchone() == (True,)
+    is_replica = may_be_replica(connection)
     found = triggers_of(connection, cause, enabled=["A", "R" if is_replica else "O"], table=error.table)
     if not found:
         return

@@ -40,7 +40,6 @@ def find_guards(
     table: TargetTable,
     events: Sequence[str],
     *,
-    schema: str,
     as_replica: bool,
     also_after: bool = False,
 ) -> tuple[Guard, ...]:
@@ -49,7 +48,7 @@ def find_guards(
     """
     cursor = connection.cursor(row_factory=class_row(Guard))
     cursor.execute(
-        statement("guards", "find", schema=schema),
+        statement("guards", "find"),
         {
             "oid": table.oid,
             "events": list(events),
@@ -61,17 +60,10 @@ def find_guards(
 
 
 def turned_away(
-    connection: psycopg.Connection[Any],
-    table: TargetTable,
-    event: str,
-    *,
-    expected: int,
-    found: int,
-    schema: str,
-    as_replica: bool,
+    connection: psycopg.Connection[Any], table: TargetTable, event: str, *, expected: int, found: int, as_replica: bool
 ) -> TargetError:
     """The error for rows that the target took without a word and did not change. Errors: psycopg's own."""
-    guards = find_guards(connection, table, [event], schema=schema, as_replica=as_replica)
+    guards = find_guards(connection, table, [event], as_replica=as_replica)
     text = f"of {expected} rows to {event} the target took {found}"
     if not guards:
         hint = "Nothing that `parallel-apply check` knows turns rows away: look for rules and triggers at the target."
@@ -84,12 +76,10 @@ def turned_away(
     )
 
 
-def changed_rows(
-    connection: psycopg.Connection[Any], table: TargetTable, *, row: str, schema: str, as_replica: bool
-) -> TargetError:
+def changed_rows(connection: psycopg.Connection[Any], table: TargetTable, *, row: str, as_replica: bool) -> TargetError:
     """The error for rows that do not hold, after they were applied, what was applied. Errors: psycopg's own."""
     events = (INSERT, UPDATE, DELETE)
-    guards = find_guards(connection, table, events, schema=schema, as_replica=as_replica, also_after=True)
+    guards = find_guards(connection, table, events, as_replica=as_replica, also_after=True)
     names = ", ".join(f"the {guard}" for guard in guards) or "something"
     return TargetError(
         f"{names} of the target's table changes what is applied{row}",
@@ -104,7 +94,6 @@ def changed_others(
     *,
     changed: str,
     other: str | None,
-    schema: str,
     as_replica: bool,
 ) -> TargetError:
     """The error for rows of a followed table, `changed`, that were written while changes of these tables were applied,
@@ -115,7 +104,7 @@ def changed_others(
     guards = [
         guard
         for table in tables
-        for guard in find_guards(connection, table, events, schema=schema, as_replica=as_replica, also_after=True)
+        for guard in find_guards(connection, table, events, as_replica=as_replica, also_after=True)
     ]
     names = ", ".join(f"the {guard} of {guard.place}" for guard in guards) or "something"
     whose, way_on = "", ""
@@ -129,15 +118,13 @@ def changed_others(
     )
 
 
-def require_no_acting_references(
-    connection: psycopg.Connection[Any], tables: Sequence[TargetTable], *, schema: str
-) -> None:
+def require_no_acting_references(connection: psycopg.Connection[Any], tables: Sequence[TargetTable]) -> None:
     """In a replica's transaction, where foreign keys are taken to do nothing. Errors: `TargetError` that names those
     that would change rows which refer to these tables'; psycopg's own.
     """
     for table in tables:
         if table.references_act_as_replica:
-            names, commands = keeping_references(connection, table, schema=schema)
+            names, commands = keeping_references(connection, table)
             raise TargetError(
                 f"foreign keys that refer to the target's table act on applied rows, since they were enabled for "
                 f"replicas, too: {names}",
@@ -147,13 +134,11 @@ def require_no_acting_references(
             )
 
 
-def keeping_references(
-    connection: psycopg.Connection[Any], table: TargetTable, *, schema: str
-) -> tuple[str, tuple[str, ...]]:
+def keeping_references(connection: psycopg.Connection[Any], table: TargetTable) -> tuple[str, tuple[str, ...]]:
     """Names of the foreign keys that act on a table's rows in a replica's transactions, and the statements that keep
     them from it. Errors: psycopg's own.
     """
-    query = statement("guards", "acting_references", schema=schema)
+    query = statement("guards", "acting_references")
     found = connection.execute(query, {"oids": [table.oid]}).fetchall()
     commands = (
         sql.SQL("ALTER TABLE {} ENABLE TRIGGER {}").format(sql.SQL(place), sql.Identifier(trigger))
@@ -163,13 +148,13 @@ def keeping_references(
 
 
 def require_none_on_filling(
-    connection: psycopg.Connection[Any], tables: Sequence[TargetTable], column: str, *, schema: str, as_replica: bool
+    connection: psycopg.Connection[Any], tables: Sequence[TargetTable], column: str, *, as_replica: bool
 ) -> None:
     """Before older rows are given what they have in a new column. Errors: `TargetError` that names the triggers and
     rules that would act on them; psycopg's own.
     """
     for table in tables:
-        guards = find_guards(connection, table, [UPDATE], schema=schema, as_replica=as_replica, also_after=True)
+        guards = find_guards(connection, table, [UPDATE], as_replica=as_replica, also_after=True)
         if guards:
             names = ", ".join(f"the {guard}" for guard in guards)
             raise TargetError(

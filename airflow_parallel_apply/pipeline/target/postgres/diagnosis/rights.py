@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -107,7 +107,7 @@ def _name_former_role(connection: psycopg.Connection[Any], error: ParallelApplyE
     """Sessions and staging that a run under another role has left are that role's to end and to drop."""
     if not text.startswith(_NOT_OURS):
         return
-    found = connection.execute(_FORMER_ROLE, [f"{DEFAULT_SCHEMA}.pipeline"]).fetchone()
+    found = connection.execute(_FORMER_ROLE, [f"{SCHEMA}.pipeline"]).fetchone()
     if found is not None:
         owner, role = found
         error.hint = (

@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_repl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.staging.narrow import narrow_columns
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 _logger = logging.getLogger(__name__)
 
@@ -64,9 +65,9 @@ class StraightTables:
     def hold(self, connection: Connection, relation: Relation) -> TargetTable:
         """See `Applying.hold`."""
         if not self._is_patient:
-            connection.execute(self._session.sql("branches", self._patience))
+            connection.execute(statement("branches", self._patience))
             self._is_patient = True
-        (table,) = hold_applied(connection, [relation], schema=self._session.schema, pipeline=self._session.pipeline)
+        (table,) = hold_applied(connection, [relation], pipeline=self._session.pipeline)
         return table
 
     def may_take(self, connection: Connection, table: TargetTable) -> bool:
@@ -77,10 +78,10 @@ class StraightTables:
         if any(column.generated for column in columns) or inexact_columns(table) or narrow_columns(table):
             return False
         if self._is_replica is None:
-            self._is_replica = be_replica(connection, self._session)
+            self._is_replica = be_replica(connection)
         if self._is_replica:
             require_own_columns(connection, self._session, [table])
-            require_computed_alike(connection, [table], schema=self._session.schema)
+            require_computed_alike(connection, [table])
         return self._is_replica
 
 
@@ -94,14 +95,14 @@ def merge_here(
     by_id = {relation.relation_id: relation for relation in relations}
     try:
         with connection.transaction():
-            connection.execute(session.sql("branches", "patience"))
-            if not be_replica(connection, session):
+            connection.execute(statement("branches", "patience"))
+            if not be_replica(connection):
                 raise _NotHere("the role may not apply as a replica")
             parts = describe_parts(connection, session, staged, [by_id[table.relation_id] for table in staged])
             _require_plain(parts)
             _merge(connection, session, parts, {(relation.schema, relation.table) for relation in relations})
             if mark:
-                connection.execute(session.sql("branches", "mark"), {"name": mark, "pipeline": session.pipeline})
+                connection.execute(statement("branches", "mark"), {"name": mark, "pipeline": session.pipeline})
     except (_NotHere, MissingRows, TargetError, RetryableError) as error:
         return _is_left_staged(error)
     except psycopg.Error as error:
@@ -115,7 +116,7 @@ def _merge(
     connection: Connection, session: Session, parts: Sequence[Part], followed: Collection[tuple[str, str]]
 ) -> None:
     beside = SideWrites(connection, session, followed=lambda: followed, as_replica=True)
-    merge_parts(connection, session, parts, reinserting=Reinserting(as_replica=True), beside=beside)
+    merge_parts(connection, parts, reinserting=Reinserting(as_replica=True), beside=beside)
     beside.require_nothing_left()
 
 

@@ -97,7 +97,7 @@ class DirectCommit:
             raise DirectRefused(f"{found} insertions in {row_count} rows of {self._unit.row_count}")
         if staged and not merge_here(connection, self._session, staged, relations, mark=""):
             raise DirectRefused("some of the tables take no insertions straight")
-        require_held(connection, schema=self._session.schema)
+        require_held(connection)
         require_planned(connection, self._session, self._unit)
         with self._origins.letting_go():
             if self._unit.origin is not None:

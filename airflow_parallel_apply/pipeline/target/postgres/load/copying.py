@@ -19,12 +19,9 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import 
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import SideWrites, Written
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
-from airflow_parallel_apply.pipeline.target.postgres.staging.exact import (
-    inexact_columns,
-    require_exact,
-    say_retyping,
-)
+from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexact_columns, require_exact, say_retyping
 from airflow_parallel_apply.pipeline.target.postgres.staging.narrow import narrow_columns, refused_by_width
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import text_column
 from airflow_parallel_apply.pipeline.target.postgres.staging.staging import create_staging
@@ -107,7 +104,6 @@ class CarefulCopying(Copying):
         followed: Callable[[], Collection[tuple[str, str]]],
     ) -> None:
         super().__init__(connection, table)
-        self._schema = session.schema
         self._as_replica = as_replica
         self._inexact = inexact_columns(table)
         self._name = f"c_{uuid4().hex}"
@@ -125,7 +121,7 @@ class CarefulCopying(Copying):
         return sql.SQL("COPY {} ({}) FROM STDIN").format(self._staging, sql.SQL(", ").join(names))
 
     def begin(self) -> None:
-        self._connection.execute(create_staging(self._schema, self._name, self._table, self._inexact))
+        self._connection.execute(create_staging(self._name, self._table, self._inexact))
 
     def finish(self, count: int) -> None:
         table = self._table
@@ -146,7 +142,7 @@ class CarefulCopying(Copying):
 
     @property
     def _staging(self) -> sql.Identifier:
-        return sql.Identifier(self._schema, self._name)
+        return sql.Identifier(SCHEMA, self._name)
 
     def _put_guarded(self, put: sql.Composed, names: sql.Composed, count: int) -> None:
         wanted = self._connection.execute(_SUM.format(values=names, rows=self._staging)).fetchone()
@@ -159,13 +155,7 @@ class CarefulCopying(Copying):
             return
         taken = found[0] if found is not None else 0
         if taken == count:
-            raise changed_rows(self._connection, self._table, row="", schema=self._schema, as_replica=self._as_replica)
+            raise changed_rows(self._connection, self._table, row="", as_replica=self._as_replica)
         raise turned_away(
-            self._connection,
-            self._table,
-            INSERT,
-            expected=count,
-            found=taken,
-            schema=self._schema,
-            as_replica=self._as_replica,
+            self._connection, self._table, INSERT, expected=count, found=taken, as_replica=self._as_replica
         )

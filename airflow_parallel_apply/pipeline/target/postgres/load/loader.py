@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.target.postgres.load.applying import Applyi
 from airflow_parallel_apply.pipeline.target.postgres.load.committing import DirectCommit
 from airflow_parallel_apply.pipeline.target.postgres.load.preparing import Claim, Preparation
 from airflow_parallel_apply.pipeline.target.postgres.load.table_load import TableLoad
-from airflow_parallel_apply.pipeline.target.postgres.naming import DEFAULT_SCHEMA, holder_session, staging_table
+from airflow_parallel_apply.pipeline.target.postgres.naming import holder_session, staging_table
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import is_held
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
@@ -43,7 +43,6 @@ class PostgresLoader:
     group: int | None = None
     claim: Claim | None = None
     direct: Unit | None = None
-    schema: str = DEFAULT_SCHEMA
 
     @property
     def holder(self) -> str:
@@ -68,7 +67,6 @@ class _Attempt:
         self._session = Session(
             loader.url,
             pipeline=loader.pipeline,
-            schema=loader.schema,
             name=loader.holder,
             synchronous_commit="off",
             definitions=lambda: loader.relations,
@@ -154,7 +152,7 @@ class _Attempt:
             name = staging_table(
                 loader.pipeline, loader.channel, loader.token, self._name, relation.relation_id, group=loader.group
             )
-            return TableLoad(connection, relation, loader.schema, loader.pipeline, name, self._applying)
+            return TableLoad(connection, relation, loader.pipeline, name, self._applying)
 
         loads = RelationLoads(loader.relations, begin)
         row_count = loads.stage(batches)

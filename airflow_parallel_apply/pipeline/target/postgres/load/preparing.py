@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import branch_name, 
 from airflow_parallel_apply.pipeline.target.postgres.positions.branches import REFUSED, place_of, prepared_branches
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Preparation:
         """Open the transaction. Errors: `OwnershipLost` where the claim is another's; psycopg's own."""
         connection.execute("BEGIN")
         claimed = connection.execute(
-            self._session.sql("branches", "is_claimed"),
+            statement("branches", "is_claimed"),
             {
                 "pipeline": self._claim.pipeline,
                 "channel": self._claim.channel,
@@ -127,7 +128,7 @@ class Preparation:
                 return self.refused
             connection.execute("COMMIT")
             return tuple(staged)
-        require_held(connection, schema=self._session.schema)
+        require_held(connection)
         origins = CommitOrigins(self._session)
         # The session ends right behind this; but a pooler may keep it, with what it holds.
         with origins.letting_go():

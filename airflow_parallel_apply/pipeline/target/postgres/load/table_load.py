@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import 
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.enum_labels import say_label
 from airflow_parallel_apply.pipeline.target.postgres.load.applying import Applying
 from airflow_parallel_apply.pipeline.target.postgres.load.straight_load import StraightLoad, refused_rows
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import describe_applied
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexact_columns, require_exact, say_retyping
@@ -34,17 +35,10 @@ class TableLoad(RelationLoad):
     """See `RelationLoad`: a staging table. `applying`: see `takes` there; None: everything is staged."""
 
     def __init__(
-        self,
-        connection: Connection,
-        relation: Relation,
-        schema: str,
-        pipeline: str,
-        staging: str,
-        applying: Applying | None,
+        self, connection: Connection, relation: Relation, pipeline: str, staging: str, applying: Applying | None
     ) -> None:
         super().__init__(relation, staging)
         self._connection = connection
-        self._schema = schema
         self._pipeline = pipeline
         self._target: TargetTable | None = None
         self._inexact: tuple[int, ...] = ()
@@ -66,7 +60,7 @@ class TableLoad(RelationLoad):
         super().finish()
         self._stop_inserting()
         if self._target is not None and self._is_created and self._inexact:
-            staging = sql.Identifier(self._schema, self.name)
+            staging = sql.Identifier(SCHEMA, self.name)
             require_exact(self._connection, staging, self._target, self._inexact)
 
     def flush(self) -> None:
@@ -75,9 +69,7 @@ class TableLoad(RelationLoad):
             self._straight.flush()
         if not self._texts or self._target is None:
             return
-        command = copy_into_staging(
-            self._schema, self.name, self._target, self._inexact, with_unsent=self._texts_unsent
-        )
+        command = copy_into_staging(self.name, self._target, self._inexact, with_unsent=self._texts_unsent)
         try:
             with self._copy(command) as copy:
                 for text in self._texts:
@@ -92,9 +84,7 @@ class TableLoad(RelationLoad):
         if self._applying is not None and not self._asked and (changes.operations == INSERT).any():
             self._begin_inserting(self._applying)
         if self._target is None:
-            (self._target,) = describe_applied(
-                self._connection, [self._relation], schema=self._schema, pipeline=self._pipeline
-            )
+            (self._target,) = describe_applied(self._connection, [self._relation], pipeline=self._pipeline)
         left = self._without_insertions(changes)
         if left is not None:
             self._stage(left)
@@ -144,7 +134,7 @@ class TableLoad(RelationLoad):
     def _create(self) -> None:
         if self._target is not None:
             self._inexact = inexact_columns(self._target)
-            self._connection.execute(create_staging(self._schema, self.name, self._target, self._inexact))
+            self._connection.execute(create_staging(self.name, self._target, self._inexact))
             self._is_created = True
 
     def _stop_inserting(self) -> None:

@@ -96,12 +96,12 @@ class Cascades:
         return found
 
 
-def find_acting_keys(connection: psycopg.Connection[Any], *, schema: str) -> tuple[ActingKey, ...]:
+def find_acting_keys(connection: psycopg.Connection[Any]) -> tuple[ActingKey, ...]:
     """As the session's role makes them: a replica's foreign keys do nothing. Errors: psycopg's own."""
     if connection.execute("SHOW session_replication_role").fetchone() == ("replica",):
         return ()
     cursor = connection.cursor(row_factory=dict_row)
-    cursor.execute(statement("tables", "acting_keys", schema=schema))
+    cursor.execute(statement("tables", "acting_keys"))
     return tuple(
         ActingKey(
             name=row["name"],

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.errors import LogError, ParallelApplyError,
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import DELETE, INSERT, UPDATE, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.parts import Part, same_key
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import operation_column
@@ -34,7 +35,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     """Look, after the roll-back, which staged keys have no row. Errors: psycopg's own."""
     part = found.part
     connection = session.connection()
-    staging, operation = sql.Identifier(session.schema, part.staged.staging), operation_column(part.table.relation)
+    staging, operation = sql.Identifier(SCHEMA, part.staged.staging), operation_column(part.table.relation)
     counted = connection.execute(
         sql.SQL("SELECT count(*) FROM {} WHERE {} = %s").format(staging, operation), [found.operation]
     ).fetchone()
@@ -51,8 +52,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
             _EVENTS[found.operation],
             expected=found.expected,
             found=found.found,
-            schema=session.schema,
-            as_replica=may_be_replica(connection, session),
+            as_replica=may_be_replica(connection),
         )
 
     if found.operation == "I":
@@ -75,7 +75,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
     ).fetchall()
     verb = _EVENTS[found.operation]
     if not missing:
-        twice = _staged_twice(connection, session, found, keys)
+        twice = _staged_twice(connection, found, keys)
         if twice is not None:
             return twice
     if not missing and found.found < found.expected:
@@ -99,15 +99,13 @@ def key_text(names: Sequence[str], values: Sequence[object]) -> str:
     return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def _staged_twice(
-    connection: Connection, session: Session, found: MissingRows, keys: Sequence[str]
-) -> ParallelApplyError | None:
+def _staged_twice(connection: Connection, found: MissingRows, keys: Sequence[str]) -> ParallelApplyError | None:
     """Find changes of one key that came apart on their way here, so that each part became a net change of its own."""
     row = connection.execute(
         sql.SQL("SELECT {texts} FROM {staging} GROUP BY {names} HAVING count(*) > 1 LIMIT 1").format(
             texts=sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in keys),
             names=sql.SQL(", ").join(sql.Identifier(name) for name in keys),
-            staging=sql.Identifier(session.schema, found.part.staged.staging),
+            staging=sql.Identifier(SCHEMA, found.part.staged.staging),
         )
     ).fetchone()
     if row is None:

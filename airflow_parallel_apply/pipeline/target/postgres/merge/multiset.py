@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import Targe
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import rows_differ
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import DELETE, INSERT, changed_rows, turned_away
 from airflow_parallel_apply.pipeline.target.postgres.merge.side_writes import Written
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.row_text import row_text
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import free_name, operation_column
@@ -39,7 +40,6 @@ class Multiset:
 
     table: TargetTable
     staged: tuple[StagedTable, ...]
-    schema: str
     as_replica: bool
 
     def delete(self, connection: Connection) -> int:
@@ -75,7 +75,7 @@ class Multiset:
         if not self._is_guarded:
             return written
         if connection.execute(self._sql("unlike")).fetchone() != (0,):
-            raise changed_rows(connection, self.table, row="", schema=self.schema, as_replica=self.as_replica)
+            raise changed_rows(connection, self.table, row="", as_replica=self.as_replica)
         connection.execute(self._sql("forget"))
         return written
 
@@ -85,15 +85,7 @@ class Multiset:
         return self.table.is_guarded(as_replica=self.as_replica)
 
     def _turned_away(self, connection: Connection, event: str, expected: int, found: int) -> TargetError:
-        return turned_away(
-            connection,
-            self.table,
-            event,
-            expected=expected,
-            found=found,
-            schema=self.schema,
-            as_replica=self.as_replica,
-        )
+        return turned_away(connection, self.table, event, expected=expected, found=found, as_replica=self.as_replica)
 
     def _sql(self, name: str) -> sql.Composed:
         written = [
@@ -104,7 +96,6 @@ class Multiset:
         return statement(
             "multiset",
             name,
-            schema=self.schema,
             target=self.table.identifier,
             rows=self.table.own_rows,
             columns=sql.SQL(", ").join(written),
@@ -115,7 +106,7 @@ class Multiset:
             net=self._computed("net"),
             number=self._computed("number"),
             # As long as the name of staging, and told from it by its first letter.
-            expected=sql.Identifier(self.schema, "e" + self.staged[0].staging[1:]),
+            expected=sql.Identifier(SCHEMA, "e" + self.staged[0].staging[1:]),
             shown_rows=sql.Literal(_SHOWN_ROWS),
             shown_letters=sql.Literal(_SHOWN_LETTERS),
         )
@@ -128,7 +119,7 @@ class Multiset:
         return sql.SQL("SELECT s.*, s.{operation} = 'I' AS {inserted}, {values} AS {image} FROM {staging} AS s").format(
             operation=operation_column(self.table.relation),
             values=image(self.table, "s"),
-            staging=sql.Identifier(self.schema, one.staging),
+            staging=sql.Identifier(SCHEMA, one.staging),
             inserted=self._computed("inserted"),
             image=self._computed("image"),
         )

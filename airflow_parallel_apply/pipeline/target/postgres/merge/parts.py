@@ -23,12 +23,14 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
     changed_rows,
     find_guards,
 )
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import hold_applied
 from airflow_parallel_apply.pipeline.target.postgres.redefine.columns_ahead import require_own_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import require_computed_alike
 from airflow_parallel_apply.pipeline.target.postgres.row_text import row_text
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import operation_column, unsent_column
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,10 @@ def describe_parts(
     connection: Connection, session: Session, staged: Sequence[StagedTable], relations: Sequence[Relation]
 ) -> tuple[Part, ...]:
     """The parts of a merge, parents before children where foreign keys say so. `relations`: one for each staged."""
-    tables = hold_applied(connection, relations, schema=session.schema, pipeline=session.pipeline)
+    tables = hold_applied(connection, relations, pipeline=session.pipeline)
     require_own_columns(connection, session, tables)
-    require_computed_alike(connection, tables, schema=session.schema)
-    rank = _ranks(connection, session, tables)
+    require_computed_alike(connection, tables)
+    rank = _ranks(connection, tables)
     parts = (Part(staged=one, table=table) for one, table in zip(staged, tables, strict=True))
     return tuple(sorted(parts, key=lambda part: (rank[part.table.oid], part.staged.staging)))
 
@@ -78,7 +80,7 @@ def sent_value(part: Part, index: int) -> sql.Composed:
     )
 
 
-def with_old_values(connection: Connection, schema: str, part: Part) -> Part:
+def with_old_values(connection: Connection, part: Part) -> Part:
     """The part with the old rows' values where they were not sent, so that they can be compared in the end. Errors:
     psycopg's own.
     """
@@ -94,7 +96,7 @@ def with_old_values(connection: Connection, schema: str, part: Part) -> Part:
             "UPDATE {staging} AS s SET {values}, {unsent} = NULL FROM {target} AS t"
             " WHERE s.{operation} = 'U' AND s.{unsent} IS NOT NULL AND {same}"
         ).format(
-            staging=sql.Identifier(schema, part.staged.staging),
+            staging=sql.Identifier(SCHEMA, part.staged.staging),
             values=sql.SQL(", ").join(
                 sql.SQL("{} = {}").format(sql.Identifier(name), sent_value(part, index)) for index, name in names
             ),
@@ -107,14 +109,14 @@ def with_old_values(connection: Connection, schema: str, part: Part) -> Part:
     return replace(part, staged=replace(part.staged, has_unsent=False))
 
 
-def may_store_otherwise(connection: Connection, schema: str, part: Part, *, as_replica: bool) -> bool:
+def may_store_otherwise(connection: Connection, part: Part, *, as_replica: bool) -> bool:
     """True if a row may be stored as another one than came. Whoever changes one that is stored already is counted (see
     `SideWrites`). Errors: psycopg's own.
     """
-    return bool(find_guards(connection, part.table, (INSERT, UPDATE, DELETE), schema=schema, as_replica=as_replica))
+    return bool(find_guards(connection, part.table, (INSERT, UPDATE, DELETE), as_replica=as_replica))
 
 
-def require_applied(connection: Connection, schema: str, part: Part, *, as_replica: bool) -> None:
+def require_applied(connection: Connection, part: Part, *, as_replica: bool) -> None:
     """Compare the table with what was applied, where triggers or rules may have changed it on its way.
 
     Errors: `TargetError` that names them and a key; psycopg's own.
@@ -127,7 +129,7 @@ def require_applied(connection: Connection, schema: str, part: Part, *, as_repli
             " ELSE t.tableoid IS NULL OR {differs} END LIMIT 1"
         ).format(
             keys=sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys),
-            staging=sql.Identifier(schema, part.staged.staging),
+            staging=sql.Identifier(SCHEMA, part.staged.staging),
             target=part.table.own_rows,
             same=same_key(part.table),
             operation=operation_column(part.table.relation),
@@ -138,7 +140,7 @@ def require_applied(connection: Connection, schema: str, part: Part, *, as_repli
     ).fetchone()
     if found is not None:
         row = f": {', '.join(f'{name}={value}' for name, value in zip(keys, found, strict=True))}"
-        raise changed_rows(connection, part.table, row=row, schema=schema, as_replica=as_replica)
+        raise changed_rows(connection, part.table, row=row, as_replica=as_replica)
 
 
 def _differences(part: Part) -> Iterator[sql.Composed]:
@@ -155,14 +157,14 @@ def _differences(part: Part) -> Iterator[sql.Composed]:
         yield differs
 
 
-def _ranks(connection: Connection, session: Session, tables: Sequence[TargetTable]) -> dict[int, int]:
+def _ranks(connection: Connection, tables: Sequence[TargetTable]) -> dict[int, int]:
     """Parents before children; foreign keys in a circle leave the order as it was."""
     oids = sorted({table.oid for table in tables})
     ranks = dict.fromkeys(oids, 0)
     if len(oids) < 2:
         return ranks
     cursor = connection.cursor(row_factory=dict_row)
-    keys = cursor.execute(session.sql("tables", "foreign_keys"), {"oids": oids}).fetchall()
+    keys = cursor.execute(statement("tables", "foreign_keys"), {"oids": oids}).fetchall()
     parents: dict[int, set[int]] = {oid: set() for oid in oids}
     for key in keys:
         if key["child"] in parents and key["parent"] in parents and key["child"] != key["parent"]:

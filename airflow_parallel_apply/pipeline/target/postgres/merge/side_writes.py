@@ -19,12 +19,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from airflow_parallel_apply.pipeline.errors import (
-    ConfigurationError,
-    Conflict,
-    ConflictReason,
-    TargetError,
-)
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, Conflict, ConflictReason, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import (
     changed_others,
@@ -108,7 +103,6 @@ class SideWrites:
         is_channel: bool = False,
     ) -> None:
         self._connection = connection
-        self._schema = session.schema
         self._pipeline = session.pipeline
         self._followed = followed
         self._as_replica = as_replica
@@ -137,7 +131,7 @@ class SideWrites:
         `TargetError` for foreign keys that act on a replica's rows; psycopg's own.
         """
         if self._as_replica:
-            require_no_acting_references(self._connection, tables, schema=self._schema)
+            require_no_acting_references(self._connection, tables)
         guarded = [table for table in tables if table.is_guarded(as_replica=self._as_replica)]
         if not self._tables and (guarded or self._may_cascade(tables)):
             if self._connection.execute("SHOW track_counts").fetchone() != ("on",):
@@ -169,7 +163,7 @@ class SideWrites:
             # Of a replica nothing else waits.
             self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             return
-        query = statement("side_writes", "deferred_triggers", schema=self._schema)
+        query = statement("side_writes", "deferred_triggers")
         names = self._connection.execute(query, {"oids": list(self._guarded)}).fetchall()
         if names:
             listed = sql.SQL(", ").join(sql.Identifier(*name) for name in names)
@@ -232,25 +226,22 @@ class SideWrites:
         if not self._keys_act or not any(table.fires for table in tables):
             return False
         oids = {table.oid for table in tables}
-        return any(not key.parents.isdisjoint(oids) for key in find_acting_keys(self._connection, schema=self._schema))
+        return any(not key.parents.isdisjoint(oids) for key in find_acting_keys(self._connection))
 
     def _find_tables(self, tables: Sequence[TargetTable]) -> Collection[int]:
         names = {*self._followed(), *((table.relation.schema, table.relation.table) for table in tables)}
-        for key in find_acting_keys(self._connection, schema=self._schema) if self._keys_act else ():
+        for key in find_acting_keys(self._connection) if self._keys_act else ():
             for child in key.children:
                 self._acting.setdefault(child, {})[key.name] = key
         found = self._connection.execute(
-            statement("side_writes", "tables", schema=self._schema),
-            {"pipeline": self._pipeline, **named(names)},
+            statement("side_writes", "tables"), {"pipeline": self._pipeline, **named(names)}
         ).fetchall()
         self._names.update((oid, name) for oid, name, _ in found)
         self._others = {oid: pipeline for oid, _, pipeline in found if pipeline is not None}
         return [oid for oid, *_ in found]
 
     def _read(self) -> dict[int, _Reading]:
-        found = self._connection.execute(
-            statement("side_writes", "written", schema=self._schema), {"oids": list(self._tables)}
-        )
+        found = self._connection.execute(statement("side_writes", "written"), {"oids": list(self._tables)})
         return {
             oid: _Reading(
                 written=Written(inserted=inserted, updated=updated, deleted=deleted), files=files, locked=locked
@@ -287,6 +278,5 @@ class SideWrites:
             list(self._seen.values()),
             changed=self._names[oid],
             other=other,
-            schema=self._schema,
             as_replica=self._as_replica,
         )

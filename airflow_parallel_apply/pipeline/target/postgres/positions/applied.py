@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.schema import is_installed
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
 
@@ -16,7 +17,7 @@ def applied_logs(session: Session) -> dict[str, str]:
     # Not by pipelines that have their ledger alone here; those of an earlier release have none elsewhere.
     query = sql.SQL(
         "SELECT pipeline, log_id FROM {} found WHERE coalesce(to_jsonb(found) ->> 'target', '') = ''"
-    ).format(sql.Identifier(session.schema, "pipeline"))
+    ).format(sql.Identifier(SCHEMA, "pipeline"))
     try:
         rows = session.connection().execute(query).fetchall()
     except psycopg.errors.InsufficientPrivilege:

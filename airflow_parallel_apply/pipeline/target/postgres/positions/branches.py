@@ -39,13 +39,16 @@ from airflow_parallel_apply.pipeline.model.epoch import StagedTable, Unit
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.target.postgres.naming import (
+    SCHEMA,
     branch_prefix,
     claim_of_branch,
     group_of_branch,
     scope_of_branch,
 )
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import CommitOrigins
+from airflow_parallel_apply.pipeline.target.postgres.replica_role import may_be_replica
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.protocol import Pending
 from airflow_parallel_apply.pipeline.target.steps import Merge, Step
 
@@ -71,10 +74,8 @@ def branch_findings(session: Session, branches: int) -> tuple[Finding, ...]:
     """See `Target.branch_findings`."""
     with session.errors("check"):
         connection = session.connection()
-        row = connection.execute(
-            session.sql("branches", "room"), {"prefix": branch_prefix(session.pipeline)}
-        ).fetchone()
-        is_replica = connection.execute(session.sql("tables", "may_be_replica")).fetchone() == (True,)
+        row = connection.execute(statement("branches", "room"), {"prefix": branch_prefix(session.pipeline)}).fetchone()
+        is_replica = may_be_replica(connection)
     if not is_replica:
         what = "without the right to set session_replication_role nothing is prepared: two_phase works as leader_merge"
         return (new_finding(Side.TARGET, "role", what, severity=Severity.WARNING),)
@@ -91,7 +92,7 @@ def read_pending(session: Session) -> Pending:
     """See `Target.pending`."""
     with session.errors("read branches"):
         connection = session.connection()
-        if not has_branches(connection, session):
+        if not has_branches(connection):
             return Pending(branches=0, decided=None)
         found = _series(connection, session)
         return Pending(
@@ -100,9 +101,9 @@ def read_pending(session: Session) -> Pending:
         )
 
 
-def has_branches(connection: Connection, session: Session) -> bool:
+def has_branches(connection: Connection) -> bool:
     """False where the pipeline's tables are of a release that prepared none. Errors: psycopg's own."""
-    return connection.execute(session.sql("branches", "exists"), {"schema": session.schema}).fetchone() == (True,)
+    return connection.execute(statement("branches", "exists"), {"schema": SCHEMA}).fetchone() == (True,)
 
 
 def without_branches(steps: Sequence[Step]) -> tuple[list[Step], tuple[str, ...]]:
@@ -140,18 +141,18 @@ def place_of(name: str, tables: Sequence[StagedTable]) -> StagedTable:
 def prepared_branches(connection: Connection, session: Session) -> tuple[str, ...]:
     """All of the pipeline, by name. Errors: psycopg's own."""
     names = {"prefix": branch_prefix(session.pipeline)}
-    return tuple(name for (name,) in connection.execute(session.sql("branches", "prepared"), names))
+    return tuple(name for (name,) in connection.execute(statement("branches", "prepared"), names))
 
 
 def record(connection: Connection, session: Session, unit: Unit, names: Sequence[str]) -> None:
     """Decide that these are committed; the caller holds the positions' locks. Errors: `BranchesLost` where one is gone;
     psycopg's own.
     """
-    gone = connection.execute(session.sql("branches", "not_prepared"), {"names": list(names)}).fetchone()
+    gone = connection.execute(statement("branches", "not_prepared"), {"names": list(names)}).fetchone()
     if gone is not None:
         raise BranchesLost(f"branch {gone[0]} is gone", hint="The group is staged again.")
     connection.execute(
-        session.sql("branches", "record"),
+        statement("branches", "record"),
         {
             "pipeline": session.pipeline,
             "after_seqno": unit.after_seqno,
@@ -168,7 +169,7 @@ def settle(connection: Connection, session: Session, *, from_group: int | None =
     positions were moved. The caller has just become the owner of all positions, on this connection. Errors: those of
     `finish` and `require_none_undecided`.
     """
-    if not has_branches(connection, session):
+    if not has_branches(connection):
         return False
     found = _series(connection, session)
     if found is not None:
@@ -195,7 +196,7 @@ def remove_branches(session: Session) -> None:
     long as the positions, for whoever continues with them. Errors: those of `end_branch`.
     """
     with closing(session.another()) as connection:
-        if not has_branches(connection, session):
+        if not has_branches(connection):
             return
         found = _series(connection, session)
         for name in () if found is None else found.names:
@@ -206,8 +207,8 @@ def remove_branches(session: Session) -> None:
 
 def forget_branches(connection: Connection, session: Session) -> None:
     """Delete the record of a series, and all marks, with the positions. Errors: psycopg's own."""
-    if has_branches(connection, session):
-        connection.execute(session.sql("branches", "forget_all"), {"pipeline": session.pipeline})
+    if has_branches(connection):
+        connection.execute(statement("branches", "forget_all"), {"pipeline": session.pipeline})
 
 
 def roll_back(connection: Connection, names: Collection[str]) -> None:
@@ -231,7 +232,7 @@ def require_none_undecided(connection: Connection, session: Session) -> None:
     """Errors: `TargetError` if somebody committed a branch by hand without a decision: the positions do not include its
     rows, which would be applied again; psycopg's own.
     """
-    found = connection.execute(session.sql("branches", "undecided"), {"pipeline": session.pipeline}).fetchone()
+    found = connection.execute(statement("branches", "undecided"), {"pipeline": session.pipeline}).fetchone()
     if found is not None:
         raise _undecided(found[0])
 
@@ -252,26 +253,25 @@ def finish(connection: Connection, session: Session, series: Series) -> None:
         for name in series.names:
             end_branch(connection, "COMMIT", name)
     with connection.transaction():
-        connection.execute(session.sql("session", "brief"))
+        connection.execute(statement("session", "brief"))
         found = _series(connection, session, lock=True)
         if found != series:
             return
         names = {"pipeline": session.pipeline}
         lost = connection.execute(
-            session.sql("branches", "not_committed"), {**names, "names": list(series.names)}
+            statement("branches", "not_committed"), {**names, "names": list(series.names)}
         ).fetchone()
         if lost is not None:
             raise _lost(series, lost[0])
         connection.execute(
-            session.sql("branches", "move"),
-            {**names, "after_seqno": series.after_seqno, "last_seqno": series.last_seqno},
+            statement("branches", "move"), {**names, "after_seqno": series.after_seqno, "last_seqno": series.last_seqno}
         )
         _forget(connection, session)
 
 
 def _forget(connection: Connection, session: Session) -> None:
     """Delete the record of a series and its branches' marks. Errors: psycopg's own."""
-    connection.execute(session.sql("branches", "forget"), {"pipeline": session.pipeline})
+    connection.execute(statement("branches", "forget"), {"pipeline": session.pipeline})
 
 
 def end_branch(connection: Connection, verb: str, name: str) -> None:
@@ -293,7 +293,7 @@ def end_branch(connection: Connection, verb: str, name: str) -> None:
 
 
 def _series(connection: Connection, session: Session, *, lock: bool = False) -> Series | None:
-    query = session.sql("branches", "series_locked" if lock else "series")
+    query = statement("branches", "series_locked" if lock else "series")
     row = connection.execute(query, {"pipeline": session.pipeline}).fetchone()
     if row is None:
         return None

@@ -10,7 +10,9 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.lost_positions import positions_lost
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.arrays import named
 from airflow_parallel_apply.postgres.filled import filled
 
@@ -18,8 +20,8 @@ from airflow_parallel_apply.postgres.filled import filled
 def positions_gone(connection: Connection, session: Session, channels: Sequence[int]) -> TargetError:
     """The error of channels without a position. Errors: psycopg's own."""
     names = ", ".join(map(str, channels))
-    error = positions_lost(f"{session.schema}.position of channels {names}", pipeline=session.pipeline)
-    found = connection.execute(session.sql("positions", "last_stop"), {"pipeline": session.pipeline}).fetchone()
+    error = positions_lost(f"{SCHEMA}.position of channels {names}", pipeline=session.pipeline)
+    found = connection.execute(statement("positions", "last_stop"), {"pipeline": session.pipeline}).fetchone()
     generation, seqno = found or (0, None)
     if seqno is not None:
         error.hint = (
@@ -34,11 +36,11 @@ def require_no_rows(session: Session, names: Collection[tuple[str, str]]) -> Non
     `TargetError` where one has rows.
     """
     with session.transaction("route") as connection:
-        there = connection.execute(session.sql("positions", "there"), named(names)).fetchall()
+        there = connection.execute(statement("positions", "there"), named(names)).fetchall()
         tables = [sql.Identifier(schema, table) for schema, table in there]
         for (schema, table), has_rows in zip(there, filled(connection, tables), strict=True):
             if has_rows:
-                raise positions_lost(f"{session.schema}.position", f"{schema}.{table}", pipeline=session.pipeline)
+                raise positions_lost(f"{SCHEMA}.position", f"{schema}.{table}", pipeline=session.pipeline)
 
 
 def _inserting(session: Session, channels: Sequence[int], seqno: int, generation: int) -> str:
@@ -46,5 +48,5 @@ def _inserting(session: Session, channels: Sequence[int], seqno: int, generation
         sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, (session.pipeline, channel, seqno, generation))))
         for channel in channels
     )
-    table = sql.Identifier(session.schema, "position")
+    table = sql.Identifier(SCHEMA, "position")
     return sql.SQL("INSERT INTO {} (pipeline, channel, seqno, generation) VALUES {}").format(table, rows).as_string()

@@ -155,7 +155,7 @@ def settle_origins(session: Session, channels: int) -> None:
         wanted = range(channels if closed.has_room(channels) else 0)
         if closed.functions or there == [*wanted]:
             return
-        connection.execute(session.sql("schema", "lock"))
+        connection.execute(statement("schema", "lock"))
         there = _there(connection, session)
         # Somebody else may be removing them, too.
         with suppress(psycopg.errors.UndefinedObject, psycopg.errors.ObjectInUse), connection.transaction():
@@ -241,7 +241,7 @@ def _there(connection: Connection, session: Session) -> list[int]:
 
 
 def _query(name: str, session: Session) -> sql.Composed:
-    return statement("origin", name, schema=session.schema, prefix=_prefix(session.pipeline), is_orphan=_IS_ORPHAN)
+    return statement("origin", name, prefix=_prefix(session.pipeline), is_orphan=_IS_ORPHAN)
 
 
 def _prefix(pipeline: str) -> sql.Composed:

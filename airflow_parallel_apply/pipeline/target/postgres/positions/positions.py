@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Unit
 from airflow_parallel_apply.pipeline.model.position import Position, all_equal, low_watermark
 from airflow_parallel_apply.pipeline.partition.routing import Routing
-from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, claim_tag, scope_tag
+from airflow_parallel_apply.pipeline.target.postgres.naming import ALL_CHANNELS, SCHEMA, claim_tag, scope_tag
 from airflow_parallel_apply.pipeline.target.postgres.positions.branches import (
     has_branches,
     is_decided,
@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.positions.gone_positions im
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import settle_origins
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.staging import drop_foreign_staging
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 _TAKE_LOCK_TIMEOUT: Final = "10s"
 _LOCK_TRIES: Final = 5
@@ -44,7 +45,7 @@ class Standing(Enum):
 
 def read_positions(connection: Connection, session: Session, *, lock: bool = False) -> tuple[Position, ...]:
     """In channel order. Errors: `TargetError` where one is gone, which is not looked at with `lock`; psycopg's own."""
-    query = session.sql("positions", "lock" if lock else "read")
+    query = statement("positions", "lock" if lock else "read")
     rows = connection.execute(query, {"pipeline": session.pipeline}).fetchall()
     gone = [channel for channel, seqno, *_ in rows if seqno is None]
     if gone:
@@ -75,7 +76,7 @@ def require_planned(connection: Connection, session: Session, unit: Unit) -> Non
     if unit.epoch is None:
         return
     names = {"pipeline": session.pipeline, "number": unit.epoch, "last_seqno": unit.last_seqno}
-    if connection.execute(session.sql("positions", "is_planned"), names).fetchone() is None:
+    if connection.execute(statement("positions", "is_planned"), names).fetchone() is None:
         raise OwnershipLost(
             f"no planned epoch {unit.epoch} ends at seqno {unit.last_seqno}: the target has lost commits",
             channel=unit.channel,
@@ -93,13 +94,13 @@ def move(connection: Connection, session: Session, unit: Unit) -> None:
 def move_one(connection: Connection, session: Session, unit: Unit) -> int:
     """Move the branch's channel; returns how many positions were moved. Errors: psycopg's own."""
     names = {**_names_of(session, unit), "channel": unit.channel, "after_seqno": unit.after_seqno}
-    return connection.execute(session.sql("positions", "move"), names).rowcount
+    return connection.execute(statement("positions", "move"), names).rowcount
 
 
 def move_all(connection: Connection, session: Session, unit: Unit) -> int:
     """Move every channel, each from its own seqno; returns how many positions were moved. Errors: psycopg's own."""
     names = {**_names_of(session, unit), "after_seqnos": [unit.after(channel) for channel in unit.moved]}
-    return connection.execute(session.sql("positions", "move_all"), names).rowcount
+    return connection.execute(statement("positions", "move_all"), names).rowcount
 
 
 def routed(session: Session, ledger: str) -> tuple[str, int]:
@@ -108,7 +109,7 @@ def routed(session: Session, ledger: str) -> tuple[str, int]:
     """
     with session.errors("read positions"):
         try:
-            query = session.connection().execute(session.sql("positions", "routed"), {"pipeline": session.pipeline})
+            query = session.connection().execute(statement("positions", "routed"), {"pipeline": session.pipeline})
         except psycopg.errors.UndefinedTable:
             return "", 0
         found: tuple[str, int, str] | None = query.fetchone()
@@ -119,7 +120,7 @@ def routed(session: Session, ledger: str) -> tuple[str, int]:
             raise ConfigurationError(
                 f"the ledger of pipeline {session.pipeline} is {_told_ledger(known)}, not {_told_ledger(ledger)}",
                 hint="Name its own: ledger_conn_id, --ledger. After a ledger was moved with all its rows, run at the "
-                f"target: UPDATE {session.schema}.pipeline SET ledger = '{ledger}' "
+                f"target: UPDATE {SCHEMA}.pipeline SET ledger = '{ledger}' "
                 f"WHERE pipeline = '{session.pipeline}'.",
             )
         return digest, generation
@@ -129,7 +130,7 @@ def read_log_id(session: Session) -> str:
     """See `Target.log_id`."""
     with session.errors("read positions"):
         try:
-            query = session.connection().execute(session.sql("positions", "log_id"), {"pipeline": session.pipeline})
+            query = session.connection().execute(statement("positions", "log_id"), {"pipeline": session.pipeline})
         except psycopg.errors.UndefinedTable:
             return ""
         row = query.fetchone()
@@ -141,10 +142,10 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
     with session.transaction("route") as connection:
         names: dict[str, Any] = {"pipeline": session.pipeline, "log_id": log_id, "ledger": ledger}
         names |= {"generation": generation}
-        connection.execute(session.sql("positions", "register"), names)
+        connection.execute(statement("positions", "register"), names)
         digest, _ = routed(session, ledger)
         session.end_holders(None, but_token="")
-        if has_branches(connection, session) and is_decided(connection, session):
+        if has_branches(connection) and is_decided(connection, session):
             settle_beside(session)
         # It raises where one is gone.
         read_positions(connection, session)
@@ -160,7 +161,7 @@ def lay_out(session: Session, *, log_id: str, routing: Routing, generation: int,
         seqno = low_watermark(positions) if positions else NO_SEQNO
         names |= {"routing_digest": routing.digest, "channels": routing.channels, "seqno": seqno}
         for name in ("forget", "make", "set_routing"):
-            connection.execute(session.sql("positions", name), names)
+            connection.execute(statement("positions", name), names)
         settle_origins(session, routing.channels)
         return seqno
 
@@ -179,10 +180,10 @@ def own(session: Session, generation: int) -> None:
             session.end_holders(None, but_token="")
             try:
                 with connection.transaction():
-                    connection.execute(session.sql("session", "brief"))
+                    connection.execute(statement("session", "brief"))
                     connection.execute("SET LOCAL lock_timeout = '2s'")
-                    connection.execute(session.sql("positions", "own_pipeline"), names)
-                    connection.execute(session.sql("positions", "own"), names)
+                    connection.execute(statement("positions", "own_pipeline"), names)
+                    connection.execute(statement("positions", "own"), names)
                     is_owner = _sweep(connection, session, generation)
                     channels = _owned(connection, session, generation)
             except psycopg.errors.LockNotAvailable:
@@ -206,10 +207,10 @@ def _sweep(connection: Connection, session: Session, generation: int) -> bool:
     """Drop all staging, unless a later generation staged it: that one waits for the lock on its number meanwhile. Says
     whether there is none.
     """
-    row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
+    row = connection.execute(statement("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
     if row is None or row[0] != generation:
         return False
-    drop_foreign_staging(connection, schema=session.schema, pipeline=session.pipeline, scopes=None, but_token="")
+    drop_foreign_staging(connection, pipeline=session.pipeline, scopes=None, but_token="")
     return True
 
 
@@ -231,12 +232,12 @@ def take(
         connection = session.connection()
         session.end_holders(scopes, but_token=claim_tag(token), but_from_group=group)
         with connection.transaction():
-            connection.execute(session.sql("session", "brief"))
+            connection.execute(statement("session", "brief"))
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
             _require_generation(connection, session, generation, routing_digest)
             cursor = connection.cursor(row_factory=class_row(Position))
             cursor.execute(
-                session.sql("positions", "take"),
+                statement("positions", "take"),
                 {"pipeline": session.pipeline, "channel": channel, "generation": generation, "token": token},
             )
             found = sorted(cursor, key=lambda position: position.seqno)
@@ -247,12 +248,7 @@ def take(
         if channel is None and settle(connection, session, from_group=group):
             found = sorted(read_positions(connection, session), key=lambda position: position.seqno)
         drop_foreign_staging(
-            connection,
-            schema=session.schema,
-            pipeline=session.pipeline,
-            scopes=scopes,
-            but_token=token,
-            but_from_group=group,
+            connection, pipeline=session.pipeline, scopes=scopes, but_token=token, but_from_group=group
         )
     return found[0]
 
@@ -264,9 +260,7 @@ def take_part(session: Session, unit: Unit) -> bool:
     with session.transaction("take", channel=unit.channel) as connection:
         _require_generation(connection, session, unit.generation, None)
         session.end_holders(scopes, but_token=claim_tag(unit.token))
-        drop_foreign_staging(
-            connection, schema=session.schema, pipeline=session.pipeline, scopes=scopes, but_token=unit.token
-        )
+        drop_foreign_staging(connection, pipeline=session.pipeline, scopes=scopes, but_token=unit.token)
     return may_prepare
 
 
@@ -278,7 +272,7 @@ def _take_to_prepare(session: Session, unit: Unit, scopes: Sequence[str]) -> boo
         session.become(unit.channel, unit.token, prepares_group=unit.group)
         connection = session.connection()
         with connection.transaction():
-            connection.execute(session.sql("session", "brief"))
+            connection.execute(statement("session", "brief"))
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [_TAKE_LOCK_TIMEOUT])
             _require_generation(connection, session, unit.generation, None)
             positions = read_positions(connection, session, lock=True)
@@ -286,7 +280,7 @@ def _take_to_prepare(session: Session, unit: Unit, scopes: Sequence[str]) -> boo
             may_prepare = is_next and not is_decided(connection, session)
             if may_prepare:
                 names = {**_names_of(session, unit), "channel": unit.channel}
-                connection.execute(session.sql("branches", "claim"), names)
+                connection.execute(statement("branches", "claim"), names)
         if may_prepare:
             session.end_holders(scopes, but_token=claim_tag(unit.token))
             roll_back_of(connection, session, scopes, but_token=claim_tag(unit.token))
@@ -330,13 +324,12 @@ def _names_of(session: Session, unit: Unit) -> dict[str, object]:
 def _require_generation(
     connection: psycopg.Connection[Any], session: Session, generation: int, routing_digest: str | None
 ) -> None:
-    row = connection.execute(session.sql("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
+    row = connection.execute(statement("positions", "generation"), {"pipeline": session.pipeline}).fetchone()
     if row is None or row[0] != generation:
         raise generation_lost(generation)
     if routing_digest is not None and row[1] != routing_digest:
         raise OwnershipLost(
-            "the pipeline was routed anew since this lane began",
-            hint="Clear the task open with everything downstream.",
+            "the pipeline was routed anew since this lane began", hint="Clear the task open with everything downstream."
         )
 
 

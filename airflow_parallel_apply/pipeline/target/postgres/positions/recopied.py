@@ -10,14 +10,16 @@ from collections.abc import Sequence
 
 from psycopg.rows import class_row
 
+from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.positions.positions import generation_lost
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.protocol import Recopied
 
 
 def require_generation(connection: Connection, session: Session, generation: int) -> None:
     """And keep it until the transaction's end. `OwnershipLost`; psycopg's own."""
-    found = connection.execute(session.sql("recopied", "own"), {"pipeline": session.pipeline})
+    found = connection.execute(statement("recopied", "own"), {"pipeline": session.pipeline})
     if found.fetchone() != (generation,):
         raise generation_lost(generation)
 
@@ -26,7 +28,7 @@ def write_recopied(connection: Connection, session: Session, tables: Sequence[Re
     """In the transaction of the rows, which has its generation. Errors: psycopg's own."""
     for table in tables:
         connection.execute(
-            session.sql("recopied", "write"),
+            statement("recopied", "write"),
             {
                 "pipeline": session.pipeline,
                 "schema_name": table.schema,
@@ -42,8 +44,8 @@ def read_recopied(session: Session) -> tuple[Recopied, ...]:
     """See `Target.recopied`."""
     with session.errors("read recopied"):
         connection = session.connection()
-        is_there = connection.execute(session.sql("recopied", "is_there"), {"schema": session.schema}).fetchone()
+        is_there = connection.execute(statement("recopied", "is_there"), {"schema": SCHEMA}).fetchone()
         if is_there != (True,):
             return ()
         cursor = connection.cursor(row_factory=class_row(Recopied))
-        return tuple(cursor.execute(session.sql("recopied", "read"), {"pipeline": session.pipeline}))
+        return tuple(cursor.execute(statement("recopied", "read"), {"pipeline": session.pipeline}))

@@ -57,13 +57,13 @@ def note_tables(
     last = {relation.oid: relation for relation in relations if relation.oid is not None}
     if last:
         values = {"pipeline": session.pipeline, "is_certain": is_certain, **_values(last.values())}
-        connection.execute(_sql(session, "note"), values)
+        connection.execute(_sql("note"), values)
 
 
 def note_replaced(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
     """Note the tables of these names, whose rows a copy has put in the place of all others. Errors: psycopg's own."""
     connection.execute(
-        session.sql("applied_tables", "forget_others"), {"pipeline": session.pipeline, **_values(relations)}
+        statement("applied_tables", "forget_others"), {"pipeline": session.pipeline, **_values(relations)}
     )
     note_tables(connection, session, relations, is_certain=True)
 
@@ -72,23 +72,23 @@ def note_unknown(connection: Connection, session: Session, relations: Sequence[R
     """As `note_tables`, of those tables only of which nothing is noted where they are; what is noted of columns from
     where a table is not any more is forgotten. Errors: psycopg's own.
     """
-    connection.execute(_sql(session, "forget_moved"), {"pipeline": session.pipeline})
+    connection.execute(_sql("forget_moved"), {"pipeline": session.pipeline})
     known = [relation for relation in relations if relation.oid is not None]
     if known:
-        found = connection.execute(_sql(session, "unknown"), {"pipeline": session.pipeline, **_values(known)})
+        found = connection.execute(_sql("unknown"), {"pipeline": session.pipeline, **_values(known)})
         note_tables(connection, session, [known[number] for (number,) in found.fetchall()])
 
 
 def note_unbegun(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
     """Note that the tables of these names, and no others, have had no rows so far. Errors: psycopg's own."""
     values = named((one.schema, one.table) for one in relations)
-    connection.execute(session.sql("applied_tables", "note_unbegun"), {"pipeline": session.pipeline, **values})
+    connection.execute(statement("applied_tables", "note_unbegun"), {"pipeline": session.pipeline, **values})
 
 
 def forget_dropped(connection: Connection, session: Session) -> None:
     """Forget the columns that this transaction has dropped. Errors: psycopg's own."""
     ours = is_ours(sql.Identifier("a", "xmin"))
-    query = statement("applied_tables", "forget_dropped", schema=session.schema, is_ours=ours)
+    query = statement("applied_tables", "forget_dropped", is_ours=ours)
     connection.execute(query, {"pipeline": session.pipeline})
 
 
@@ -97,7 +97,7 @@ def present_name(connection: Connection, session: Session, relation: Relation) -
     names = {"pipeline": session.pipeline, "source_oid": relation.oid}
     # `check` asks before a run has made the pipeline's tables.
     with suppress(psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege), connection.transaction():
-        found = connection.execute(session.sql("applied_tables", "named"), names).fetchone()
+        found = connection.execute(statement("applied_tables", "named"), names).fetchone()
         return None if found is None else (found[0], found[1])
     return None
 
@@ -105,7 +105,7 @@ def present_name(connection: Connection, session: Session, relation: Relation) -
 def is_anothers(connection: Connection, session: Session, relation: Relation) -> bool:
     """True if the table of this name is known to have rows of another table of the source. Errors: psycopg's own."""
     names = {"source_oid": relation.oid, "schema": relation.schema, "table": relation.table}
-    query = session.sql("applied_tables", "is_anothers")
+    query = statement("applied_tables", "is_anothers")
     return connection.execute(query, {"pipeline": session.pipeline, **names}).fetchone() == (True,)
 
 
@@ -114,23 +114,18 @@ def present_columns(connection: Connection, session: Session, relation: Relation
     that are known. Errors: psycopg's own.
     """
     names = {"source_oid": relation.oid, "schema": relation.schema, "table": relation.table}
-    query = session.sql("applied_tables", "present")
+    query = statement("applied_tables", "present")
     return dict(connection.execute(query, {"pipeline": session.pipeline, **names}).fetchall())
 
 
 def describe_applied(
-    connection: psycopg.Connection[Any],
-    relations: Sequence[Relation],
-    *,
-    schema: str,
-    pipeline: str,
-    are_emptied: bool = False,
+    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, pipeline: str, are_emptied: bool = False
 ) -> tuple[TargetTable, ...]:
     """As `describe_tables`, of tables that had the rows of these definitions so far, or have those as their partitions,
     and, unless they `are_emptied`, the values of their columns. Errors: `RenamedTable`, `RenamedColumns`, too.
     """
     known = [relation for relation in relations if relation.oid is not None]
-    query = statement("applied_tables", "differing", schema=schema)
+    query = statement("applied_tables", "differing")
     wanted = _values(known if not are_emptied else [replace(one, columns=()) for one in known])
     differing = connection.execute(query, {"pipeline": pipeline, **wanted}).fetchall() if known else []
     columns: dict[int, dict[str, str | None]] = {}
@@ -143,24 +138,19 @@ def describe_applied(
         pairs = columns.get(relation.relation_id, {}).items()
         renamed = {found: column for column, found in pairs if found is not None}
         if renamed:
-            raise renamed_columns(connection, relation, renamed, schema=schema, pipeline=pipeline)
+            raise renamed_columns(connection, relation, renamed, pipeline=pipeline)
     return tuple(
         replace(table, lost_columns=tuple(columns.get(table.relation.relation_id, ())))
-        for table in describe_tables(connection, relations, schema=schema)
+        for table in describe_tables(connection, relations)
     )
 
 
 def hold_applied(
-    connection: psycopg.Connection[Any],
-    relations: Sequence[Relation],
-    *,
-    schema: str,
-    pipeline: str,
-    are_emptied: bool = False,
+    connection: psycopg.Connection[Any], relations: Sequence[Relation], *, pipeline: str, are_emptied: bool = False
 ) -> tuple[TargetTable, ...]:
     """As `describe_applied`, of tables that stay so: see `hold_tables`."""
-    lock_tables(connection, relations, schema=schema)
-    return describe_applied(connection, relations, schema=schema, pipeline=pipeline, are_emptied=are_emptied)
+    lock_tables(connection, relations)
+    return describe_applied(connection, relations, pipeline=pipeline, are_emptied=are_emptied)
 
 
 def _with_settled(definitions: Sequence[Relation]) -> Relation:
@@ -172,9 +162,9 @@ def _with_settled(definitions: Sequence[Relation]) -> Relation:
     return replace(last, columns=tuple(column for column in last.columns if (column.number, column.name) in same))
 
 
-def _sql(session: Session, name: str) -> sql.Composed:
-    here = session.sql("applied_tables", "here")
-    return statement("applied_tables", name, schema=session.schema, here=here)
+def _sql(name: str) -> sql.Composed:
+    here = statement("applied_tables", "here")
+    return statement("applied_tables", name, here=here)
 
 
 def _values(relations: Iterable[Relation]) -> dict[str, str]:

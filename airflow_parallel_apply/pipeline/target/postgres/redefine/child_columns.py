@@ -14,6 +14,7 @@ from psycopg import sql
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import out_of_the_way, renaming
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 def freeing_name(
@@ -23,7 +24,7 @@ def freeing_name(
     as one of the source's. Errors: psycopg's own.
     """
     values = {"schema": relation.schema, "table": relation.table, "pipeline": session.pipeline, "column": column}
-    found = connection.execute(session.sql("inherited", "heirs_with_own_column"), values).fetchall()
+    found = connection.execute(statement("inherited", "heirs_with_own_column"), values).fetchall()
     statements: list[sql.Composed] = []
     for schema, table, there, _ in found:
         names = (f"{out_of_the_way(column)}{number or ''}" for number in count())

@@ -37,7 +37,7 @@ def _require_dropped(session: Session, relation: Relation, names: Sequence[str])
     kept = {column.number for one in last for column in one.columns}
     lost = [column.name for column in relation.columns if column.name in names and column.number in kept]
     if lost:
-        raise lost_columns(relation, lost, schema=session.schema, pipeline=session.pipeline)
+        raise lost_columns(relation, lost, pipeline=session.pipeline)
 
 
 def _passes_names_on(older: Relation, newer: Relation) -> bool:

@@ -15,15 +15,13 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, altering
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECOMPUTED: Final = "is computed otherwise"
 
 
-def computations(
-    connection: Connection, session: Session, old: Relation, new: Relation, columns: Columns
-) -> Iterator[Alteration]:
+def computations(connection: Connection, old: Relation, new: Relation, columns: Columns) -> Iterator[Alteration]:
     """Yield the alterations by which the target computes as the newer definition does. Errors: psycopg's own."""
     for name, definition in (*new.newly_computed(old), *new.remade(old)):
         if name not in columns:
@@ -34,8 +32,8 @@ def computations(
         if name in columns and not columns[name].generated:
             # What it holds in older rows is for a copy to tell.
             yield Alteration(name, _RECOMPUTED, (), is_certain=False)
-    tables = [table for table in find_tables(connection, [new], schema=session.schema) if table is not None]
-    for column in {one.name: one for one in computed_otherwise(connection, tables, schema=session.schema)}.values():
+    tables = [table for table in find_tables(connection, [new]) if table is not None]
+    for column in {one.name: one for one in computed_otherwise(connection, tables)}.values():
         alteration = _retyping(connection, column, columns[column.name]) or _recomputing(connection, column)
         # A column has the type that it has where it comes from.
         is_retyped = column.type_name != type_of(column.definition)

@@ -105,7 +105,7 @@ class Computed:
         return is_virtual(self.definition) or casts_what_is_computed(self.type_name, type_of(self.definition))
 
 
-def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> Iterator[Computed]:
+def computed_otherwise(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Computed]:
     """Columns that both sides compute, by expressions that are not known to be the same. Inside a transaction. Errors:
     psycopg's own.
     """
@@ -119,7 +119,7 @@ def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *,
         return
     with without_search_path(connection):
         found = connection.execute(
-            statement("expressions", "computed", schema=schema), {"oids": list({oid for oid, _ in wanted})}
+            statement("expressions", "computed"), {"oids": list({oid for oid, _ in wanted})}
         ).fetchall()
         columns = [
             Computed(
@@ -141,9 +141,9 @@ def computed_otherwise(connection: Connection, tables: Sequence[TargetTable], *,
         yield replace(column, beside=tuple({one.name: one for one in beside}.values()))
 
 
-def require_computed_alike(connection: Connection, tables: Sequence[TargetTable], *, schema: str) -> None:
+def require_computed_alike(connection: Connection, tables: Sequence[TargetTable]) -> None:
     """Errors: `TargetError` that names the first column that is computed otherwise; psycopg's own."""
-    for column in computed_otherwise(connection, tables, schema=schema):
+    for column in computed_otherwise(connection, tables):
         raise TargetError(
             f"{OTHERWISE}: {column.difference}",
             table=column.relation.name,

@@ -13,7 +13,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.own_writes import i
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.guards import require_none_on_filling
 from airflow_parallel_apply.pipeline.target.postgres.row_text import row_text
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 
 BROUGHT: Final = is_ours(sql.Identifier("xmin"))
 """True of rows that this transaction brought: nobody else sees them, to change them by hand."""
@@ -53,28 +53,22 @@ def filling(connection: Connection, relation: Relation, column: Column, found_ty
 
 
 def fill(
-    connection: Connection,
-    session: Session,
-    relation: Relation,
-    column: Column,
-    found_type: str,
-    *,
-    only_brought: bool,
+    connection: Connection, relation: Relation, column: Column, found_type: str, *, only_brought: bool
 ) -> tuple[sql.Composed, ...]:
     """Give rows the column's known fill: all, or those alone that this transaction brought. Returns the statements that
     give it to the others, for a person: no trigger or rule of the table acts on their rows. Errors: `TargetError` for
     triggers and rules that would; psycopg's own.
     """
-    tables = [table for table in find_tables(connection, [relation], schema=session.schema) if table is not None]
+    tables = [table for table in find_tables(connection, [relation]) if table is not None]
     statement = filling(connection, relation, column, found_type)
     if statement is not None and (not only_brought or brings_rows(connection, relation)):
         is_replica = connection.execute("SHOW session_replication_role").fetchone() == ("replica",)
-        require_none_on_filling(connection, tables, column.name, schema=session.schema, as_replica=is_replica)
+        require_none_on_filling(connection, tables, column.name, as_replica=is_replica)
         connection.execute(sql.SQL("{} AND {}").format(statement, BROUGHT) if only_brought else statement)
         statement = filling(connection, relation, column, found_type)
     if statement is None:
         return ()
-    require_none_on_filling(connection, tables, column.name, schema=session.schema, as_replica=True)
+    require_none_on_filling(connection, tables, column.name, as_replica=True)
     settings = exact_session(found_type, column.type_name)
     by_hand = *(sql.SQL("{}").format(sql.SQL(one)) for one in settings), statement
     if not any(table.has_guards for table in tables):

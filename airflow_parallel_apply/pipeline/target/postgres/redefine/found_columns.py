@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,11 @@ class FoundColumn:
 Columns: TypeAlias = Mapping[str, FoundColumn]
 
 
-def find_columns(connection: Connection, session: Session, relation: Relation) -> Columns:
+def find_columns(connection: Connection, relation: Relation) -> Columns:
     """By name; none of a table that is not there. Inside a transaction. Errors: psycopg's own."""
     with without_search_path(connection):
         found = connection.execute(
-            session.sql("found_columns", "find"), {"schema": relation.schema, "table": relation.table}
+            statement("found_columns", "find"), {"schema": relation.schema, "table": relation.table}
         ).fetchall()
     return {
         str(name): FoundColumn(

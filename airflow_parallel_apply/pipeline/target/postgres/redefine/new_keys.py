@@ -9,11 +9,11 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.postgres import sqlstate
 
 
-def index_new_key(connection: Connection, session: Session, old: Relation, new: Relation) -> None:
+def index_new_key(connection: Connection, old: Relation, new: Relation) -> None:
     """Make a unique index over the newer definition's key, where it is over other columns than the older one's and the
     target has none yet. Before the definition's first row all rows are the source's of that moment, which obeyed the
     key. An index that cannot be made is left to a person, who is told when it is needed.
@@ -22,7 +22,7 @@ def index_new_key(connection: Connection, session: Session, old: Relation, new: 
     """
     if _key(old) == _key(new) or not _key(new):
         return
-    (table,) = find_tables(connection, [new], schema=session.schema)
+    (table,) = find_tables(connection, [new])
     if table is None or table.missing_columns or table.key_index is not None:
         return
     names = [column.name for column in new.columns if column.key]

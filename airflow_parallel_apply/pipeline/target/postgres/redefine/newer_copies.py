@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.steps import Statement
 
 
@@ -26,10 +27,10 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
         yield
         return
     oids = [oid for found in before.values() for oid in found]
-    locked = _locked(connection, session, oids)
+    locked = _locked(connection, oids)
     yield
     after = newer_copies(connection, session, statement.end_offset)
-    fresh = {oid for oid, _ in _locked(connection, session, oids) - locked}
+    fresh = {oid for oid, _ in _locked(connection, oids) - locked}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
         raise PlanError(
@@ -45,10 +46,10 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
 
 def newer_copies(connection: Connection, session: Session, offset: Offset) -> dict[str, list[int]]:
     """The tables that were copied anew from a moment behind the offset, with the oids of what holds their rows."""
-    found = connection.execute(session.sql("recopied", "newer"), {"pipeline": session.pipeline, "offset": offset})
+    found = connection.execute(statement("recopied", "newer"), {"pipeline": session.pipeline, "offset": offset})
     return dict(found.fetchall())
 
 
-def _locked(connection: Connection, session: Session, oids: Iterable[int]) -> set[tuple[int, str]]:
-    found = connection.execute(session.sql("recopied", "locked"), {"oids": [*oids]})
+def _locked(connection: Connection, oids: Iterable[int]) -> set[tuple[int, str]]:
+    found = connection.execute(statement("recopied", "locked"), {"oids": [*oids]})
     return {(oid, mode) for oid, mode in found}

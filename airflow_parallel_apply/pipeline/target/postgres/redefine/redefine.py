@@ -78,7 +78,7 @@ def follow(
     found = compare_definitions(old, new)
     if found.unclear and ddl is not DdlPolicy.SKIP:
         raise untold(new, found.unclear)
-    columns = find_columns(connection, session, new)
+    columns = find_columns(connection, new)
     present, told = present_columns(connection, session, new), told_types(connection, session, new)
     elsewhere = retyped_elsewhere(found.changes, columns, present, told) if is_first and not is_emptied else ()
     gone = dropped_computed(old, new)
@@ -88,7 +88,7 @@ def follow(
     for name in gone if ddl is not DdlPolicy.SKIP else ():
         if name in columns and columns[name].generated:
             _alter(connection, new, _dropping(new, name, columns[name]), ddl)
-            columns = find_columns(connection, session, new)
+            columns = find_columns(connection, new)
     is_there = all(_has(columns, column) for column in new.columns)
     if found.uncertain and not is_there:
         raise unclear(new, found.uncertain)
@@ -100,7 +100,7 @@ def follow(
         types = {name: column.type_name for name, column in columns.items()}
         owners = {name: column.owner for name, column in columns.items() if column.owner is not None}
         changes = rename_columns(connection, new, changes, types, owners, present, ddl=ddl)
-        columns = find_columns(connection, session, new)
+        columns = find_columns(connection, new)
         done: list[sql.Composed] = []
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:
@@ -111,19 +111,19 @@ def follow(
                     # It is left to a person, and what was done before it is undone.
                     alteration = replace(alteration, statements=(*done, *alteration.statements))
                 done += _alter(connection, new, alteration, ddl)
-                columns = find_columns(connection, session, new)
+                columns = find_columns(connection, new)
     for column in there if not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
-            _require_values(connection, session, new, column, columns[column.name], ddl, is_first=is_first)
+            _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, uncomputing(new, column, columns[column.name]), ddl)
     if ddl is not DdlPolicy.SKIP:
         require_cast(connection, new, elsewhere, columns)
-        for alteration in computations(connection, session, old, new, columns):
+        for alteration in computations(connection, old, new, columns):
             _alter(connection, new, alteration, ddl)
     if ddl is DdlPolicy.APPLY:
-        index_new_key(connection, session, old, new)
+        index_new_key(connection, old, new)
     note_tables(connection, session, [new])
 
 
@@ -132,21 +132,21 @@ def is_followed(connection: Connection, session: Session, old: Relation, new: Re
     Errors: psycopg's own.
     """
     found = compare_definitions(old, new)
-    columns = find_columns(connection, session, new)
+    columns = find_columns(connection, new)
     is_left = any(name in columns and columns[name].generated for name in dropped_computed(old, new))
     if is_left or found.unclear or found.uncertain or not all(_has(columns, column) for column in new.columns):
         return False
-    if old.name != new.name and find_tables(connection, [old], schema=session.schema) != (None,):
+    if old.name != new.name and find_tables(connection, [old]) != (None,):
         return False
     changes = left_of_present(found.changes, present_columns(connection, session, new))
     return _shows(tuple(left_by_computed(changes, new, columns)), new, columns, is_trusted=False)
 
 
-def uncomputed_since(connection: Connection, session: Session, old: Relation, new: Relation) -> tuple[str, ...]:
+def uncomputed_since(connection: Connection, old: Relation, new: Relation) -> tuple[str, ...]:
     """Statements by which the target computes what the source computes since an older definition, as far as it does
     not. A copy of the table does not bring that.
     """
-    found = computations(connection, session, old, new, find_columns(connection, session, new))
+    found = computations(connection, old, new, find_columns(connection, new))
     return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
 
 
@@ -174,14 +174,7 @@ def _has(columns: Columns, column: Column) -> bool:
 
 
 def _require_values(
-    connection: Connection,
-    session: Session,
-    relation: Relation,
-    column: Column,
-    found: FoundColumn,
-    ddl: DdlPolicy,
-    *,
-    is_first: bool,
+    connection: Connection, relation: Relation, column: Column, found: FoundColumn, ddl: DdlPolicy, *, is_first: bool
 ) -> None:
     """Give older rows the source's values in a column that the target has already: a default that is computed, even
     once for all rows, gives other ones here. Where the source has one for each row, they are not known.
@@ -201,7 +194,7 @@ def _require_values(
     if (retype := fills.retyping_to_fill(connection, relation, column, found.type_name)) is not None:
         raise left(connection, relation, freed(connection, relation, Alteration(column.name, what, (retype,))))
     only_brought = ddl is DdlPolicy.REFUSE
-    by_hand = fills.fill(connection, session, relation, column, found.type_name, only_brought=only_brought)
+    by_hand = fills.fill(connection, relation, column, found.type_name, only_brought=only_brought)
     if by_hand:
         raise left(connection, relation, Alteration(column.name, what, by_hand))
 

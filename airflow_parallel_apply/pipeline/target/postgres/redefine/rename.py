@@ -66,7 +66,7 @@ def rename(
     if is_exchange and not is_undone and name not in there and {*new} - {name} <= there:
         # It was archived under the other name, and what has its name now is not there yet.
         return True
-    is_done = False if is_undone else _is_exchanged(connection, session, older, newer) if is_exchange else None
+    is_done = False if is_undone else _is_exchanged(connection, older, newer) if is_exchange else None
     if is_done:
         return True
     # Without rows either may be the one that was renamed: the columns of both are compared with their definitions.
@@ -89,14 +89,14 @@ def _without_columns(relation: Relation) -> Relation:
     return replace(relation, columns=())
 
 
-def _is_exchanged(connection: Connection, session: Session, older: Relation, newer: Relation) -> bool | None:
+def _is_exchanged(connection: Connection, older: Relation, newer: Relation) -> bool | None:
     """True if the target's table of the new name has exactly the definition's columns, and the one of the old name has
     others; False if it is the other way round; None if they do not tell, as where one of them is not there.
     """
     wanted = {(column.name, column.type_name) for column in newer.columns}
 
     def fits(relation: Relation) -> bool | None:
-        columns = find_columns(connection, session, relation)
+        columns = find_columns(connection, relation)
         return wanted == {(name, column.type_name) for name, column in columns.items()} if columns else None
 
     under_new, under_old = fits(newer), fits(replace(newer, schema=older.schema, table=older.table))

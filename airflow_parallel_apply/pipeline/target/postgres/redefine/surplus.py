@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import FoundColumn, find_columns
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def surplus_since(
-    connection: Connection, session: Session, olds: Sequence[Relation], new: Relation, names: Mapping[int, str]
+    connection: Connection, olds: Sequence[Relation], new: Relation, names: Mapping[int, str]
 ) -> tuple[str, ...]:
     """The statements that leave the target's table without them. `names`: further ones of the source's columns, by
     their numbers. Errors: psycopg's own.
     """
-    columns = dict(find_columns(connection, session, new))
+    columns = dict(find_columns(connection, new))
     now = {column.number: column.name for column in new.columns}
     seen = {name: now[number] for number, name in names.items() if number in now}
     return (

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.arrays import named
 
 Name = tuple[str, str]
@@ -45,9 +46,9 @@ def was_told(connection: Connection, session: Session, pairs: Sequence[tuple[Nam
 
 
 def _run(
-    connection: Connection, session: Session, statement: str, names: Collection[Name] = (), **values: object
+    connection: Connection, session: Session, name: str, names: Collection[Name] = (), **values: object
 ) -> list[Any]:
     cursor = connection.execute(
-        session.sql("told_renames", statement), {"pipeline": session.pipeline, **named(names), **values}
+        statement("told_renames", name), {"pipeline": session.pipeline, **named(names), **values}
     )
     return cursor.fetchall() if cursor.description else []

@@ -14,6 +14,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 _MAY_RETYPE: Final = re.compile("type", re.IGNORECASE)
 
@@ -30,16 +31,16 @@ def noting_types(connection: Connection, session: Session, text: str) -> Iterato
     for (oid, number), type_name in before.items():
         if after.get((oid, number), type_name) != type_name:
             values = {"pipeline": session.pipeline, "oid": oid, "number": number, "type_name": type_name}
-            connection.execute(session.sql("told_types", "note"), values)
+            connection.execute(statement("told_types", "note"), values)
 
 
 def told_types(connection: Connection, session: Session, relation: Relation) -> Set[tuple[str, str]]:
     """The columns of a definition's table, by their names here, with the types that they had. Errors: psycopg's own."""
     values = {"pipeline": session.pipeline, "schema": relation.schema, "table": relation.table}
-    return frozenset(connection.execute(session.sql("told_types", "told"), values).fetchall())
+    return frozenset(connection.execute(statement("told_types", "told"), values).fetchall())
 
 
 def _types(connection: Connection, session: Session) -> dict[tuple[int, int], str]:
     with without_search_path(connection):
-        found = connection.execute(session.sql("told_types", "types"), {"pipeline": session.pipeline})
+        found = connection.execute(statement("told_types", "types"), {"pipeline": session.pipeline})
         return {(oid, number): type_name for oid, number, type_name in found.fetchall()}

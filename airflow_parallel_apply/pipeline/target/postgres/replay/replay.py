@@ -68,7 +68,6 @@ class Replayer:
     ) -> None:
         self._connection = connection
         self._session = session
-        self._schema = session.schema
         self._relations = relations
         self._reinserting = reinserting
         self._beside = beside
@@ -102,7 +101,7 @@ class Replayer:
     def _run_some(self, rows: Iterator[tuple[Any, ...]]) -> None:
         ready: list[Change] = []
         if not self._knows_keys:
-            self._cascades.learn(find_acting_keys(self._connection, schema=self._schema))
+            self._cascades.learn(find_acting_keys(self._connection))
             self._knows_keys = True
         for seqno, relation_id, letter, values, unsent, old_key in rows:
             operation = Operation(letter)
@@ -156,7 +155,6 @@ class Replayer:
                 event,
                 expected=1,
                 found=one.cursor.rowcount,
-                schema=self._schema,
                 as_replica=self._reinserting.as_replica,
             )
         if one.relation.by_image:
@@ -173,9 +171,7 @@ class Replayer:
         table = self._table(one.relation.relation_id)
         names = [column.name for column in one.relation.columns if column.key]
         row = f": {key_text(names, one.key)}" if names else ""
-        return changed_rows(
-            self._connection, table, row=row, schema=self._schema, as_replica=self._reinserting.as_replica
-        )
+        return changed_rows(self._connection, table, row=row, as_replica=self._reinserting.as_replica)
 
     def _is_there(self, table: TargetTable, key: Sequence[object]) -> bool:
         return psycopg.RawCursor(self._connection).execute(is_there(table), list(key)).fetchone() is not None
@@ -275,9 +271,7 @@ class Replayer:
         as_replica = self._reinserting.as_replica
         if not table.is_guarded(as_replica=as_replica):
             return False
-        guards = find_guards(
-            self._connection, table, (INSERT, UPDATE), schema=self._schema, as_replica=as_replica, also_after=True
-        )
+        guards = find_guards(self._connection, table, (INSERT, UPDATE), as_replica=as_replica, also_after=True)
         return any(guard.kind == TRIGGER for guard in guards)
 
     def _table(self, relation_id: int) -> TargetTable:
@@ -287,9 +281,9 @@ class Replayer:
         """Before the protocol's pipeline opens: there, what is asked of the catalog waits for the answer."""
         new = [self._relations(number) for number in relation_ids if number >= 0 and number not in self._tables]
         if new:
-            tables = hold_applied(self._connection, new, schema=self._schema, pipeline=self._session.pipeline)
+            tables = hold_applied(self._connection, new, pipeline=self._session.pipeline)
             require_own_columns(self._connection, self._session, tables)
-            require_computed_alike(self._connection, tables, schema=self._schema)
+            require_computed_alike(self._connection, tables)
             self._beside.begin(tables)
             self._watched.update(table.relation.relation_id for table in tables if self._has_triggers(table))
             self._tables.update(zip((relation.relation_id for relation in new), tables, strict=True))
