@@ -29,6 +29,12 @@ WHERE CASE WHEN o.name ~ '^\d+$' THEN false ELSE true END
 """Output of `regclass` has the names of now, where a query on the catalog has those of the snapshot. What is gone is
 only a number.
 """
+_NAMES_THEN: Final = """
+SELECT c.oid::bigint, n.nspname::text, c.relname::text
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%s::bigint[]::oid[])
+"""
 _THEN: Final = """
 SELECT c.oid::bigint
 FROM pg_catalog.pg_class c
@@ -50,6 +56,11 @@ LIMIT 1
 def names_now(connection: psycopg.Connection[Any], oids: Collection[int]) -> Mapping[int, Name]:
     """Schemas and names by oid, without tables that are gone. Errors: psycopg's own."""
     return {oid: (schema, table) for oid, (schema, table) in connection.execute(_NAMES_NOW, [[*oids]])}
+
+
+def names_then(connection: psycopg.Connection[Any], oids: Collection[int]) -> dict[int, Name]:
+    """The same in the snapshot of the connection's transaction. Errors: psycopg's own."""
+    return {oid: (schema, table) for oid, schema, table in connection.execute(_NAMES_THEN, [[*oids]])}
 
 
 def oid_then(connection: psycopg.Connection[Any], name: Name) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.postgres.arrays import numbers
+from airflow_parallel_apply.postgres.generated_text import definition_of
 
 STORED: Final = "s"
 VIRTUAL: Final = "v"
@@ -32,8 +33,9 @@ class LivingColumn:
     @property
     def definition(self) -> str:
         """The definition of a generated column, as ADD COLUMN takes it; empty if its expression is not known."""
-        kind = "STORED" if self.generated == STORED else "VIRTUAL"
-        return f"{self.type_name} GENERATED ALWAYS AS ({self.expression}) {kind}" if self.expression else ""
+        if not self.expression:
+            return ""
+        return definition_of(self.type_name, self.expression, is_virtual=self.generated != STORED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,11 @@ class Shape:
     def has_versions(self) -> bool:
         """False of what an event trigger of an earlier version sent."""
         return all(column.version for column in self.columns.values())
+
+    def files_of(self, parts: Iterable[int]) -> dict[int, int]:
+        """The files of these parts; one that was never rewritten has the number of the part."""
+        rewritten = dict(self.rewritten)
+        return {part: rewritten.get(part, part) for part in parts}
 
     @property
     def plain(self) -> frozenset[int]:

@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.sent_ddl import written
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape, shape_of_row
@@ -26,7 +25,7 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import (
 )
 from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import VERSION
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_message
 
 REWRITE_PREFIX: Final = "parallel_apply.rewrite"
@@ -108,20 +107,16 @@ class SignedMessage:
         return sum(1 for _ in re.finditer(rf"(?<!\w)({words})(?!\w)", text, re.IGNORECASE))
 
 
-def signed_messages(connection: psycopg.Connection[Any], slot: str, publication: str) -> tuple[SignedMessage, ...]:
+def signed_messages(pending: Pending) -> tuple[SignedMessage, ...]:
     """Read them in the order of the stream. Errors: psycopg's own."""
+    connection = pending.connection
     if not can_verify(ddl_objects(connection)):
         return ()
-    with suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
-        # A slot is read up to what is on disk, and the catalog shows commits that are not there yet.
-        connection.execute("SET LOCAL synchronous_commit = local")
-        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
-    query = sql.SQL(statement("signed_messages")).format(
-        slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
-    )
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        pending.bring_to_disk()
     found: list[SignedMessage] = []
     writers: dict[int, set[int]] = {}
-    for xid, data in connection.execute(query).fetchall():
+    for xid, data in pending.read("signed_messages"):
         message = parse_message(bytes(data))
         if message.transactional and is_signed(connection, xid, message):
             content = decoded(connection, message)

@@ -5,12 +5,11 @@ otherwise: `alteration_doubts`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.composites import altered_attributes
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
@@ -63,40 +62,28 @@ _UNTOLD_HINT: Final = (
 
 
 def alteration_doubts(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    known: Mapping[int, RegisteredTable],
-    *,
-    log: LogState,
-    horizon: int | None,
+    pending: Pending, pairs: Sequence[Pair], known: Mapping[int, RegisteredTable], *, log: LogState, horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Yield the doubts of tables that are otherwise than registered, with what was registered of them. `known`: all
     registered tables, by oid. `horizon`: that of the registration. Errors: psycopg's own.
     """
-    yield from _value_doubts(connection, slot, publication, pairs, log, horizon)
-    yield from _label_doubts(connection, slot, publication, pairs, horizon)
-    yield from _attribute_doubts(connection, slot, publication, pairs, horizon)
-    yield from _young_type_doubts(connection, slot, publication, pairs, horizon)
-    yield from _inheritance_doubts(connection, slot, publication, pairs, known)
-    for before, after in exchanged_columns(connection, slot, publication, pairs, log.sightings):
+    yield from _value_doubts(pending, pairs, log, horizon)
+    yield from _label_doubts(pending, pairs, horizon)
+    yield from _attribute_doubts(pending, pairs, horizon)
+    yield from _young_type_doubts(pending, pairs, horizon)
+    yield from _inheritance_doubts(pending, pairs, known)
+    for before, after in exchanged_columns(pending, pairs, log.sightings):
         what = f"a column of {after.name} was dropped and another one created, and the source's event trigger, which "
         what += "tells of such changes, did not tell of both"
         yield Doubt(table=after.name, what=what, more=_UNTOLD_HINT), before
 
 
 def _value_doubts(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    log: LogState,
-    horizon: int | None,
+    pending: Pending, pairs: Sequence[Pair], log: LogState, horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose rows may have other values than were sent, with what was registered of them."""
     known = known_before(log) if pairs else {}
-    found = altered_values(connection, slot, publication, pairs, horizon=horizon, log=known)
+    found = altered_values(pending, pairs, horizon=horizon, log=known)
     for (before, after), columns, passed, cast in found:
         if cast:
             what = f"computed columns of {after.name} had other types in between, which cast what was computed before: "
@@ -113,10 +100,10 @@ def _value_doubts(
 
 
 def _label_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+    pending: Pending, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose values may print other labels of an enum than were sent, with what was registered of them."""
-    for (before, after), labels in renamed_labels(connection, slot, publication, pairs, horizon):
+    for (before, after), labels in renamed_labels(pending, pairs, horizon):
         what = (
             f"labels of an enum in {after.name} were renamed at the source, or numbered anew, of which no row is sent: "
             f"{listed(labels)}"
@@ -125,12 +112,12 @@ def _label_doubts(
 
 
 def _attribute_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+    pending: Pending, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose values may print other attributes of a composite type than were sent, with what was registered
     of them.
     """
-    for (before, after), types in altered_attributes(connection, slot, publication, pairs, horizon):
+    for (before, after), types in altered_attributes(pending, pairs, horizon):
         what = (
             f"attributes of a composite type in {after.name} were added or dropped at the source, of which no row is "
         )
@@ -139,28 +126,24 @@ def _attribute_doubts(
 
 
 def _young_type_doubts(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+    pending: Pending, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables that use types which may have been altered under their rows before they were ever registered, with
     what was registered of them.
     """
-    for (before, after), types in altered_young_types(connection, slot, publication, pairs, horizon):
+    for (before, after), types in altered_young_types(pending, pairs, horizon):
         what = f"types that {after.name} has not used before were altered at the source since they were made, of which "
         what += f"no row is sent: {listed(types)}"
         yield Doubt(table=after.name, what=what, first=_YOUNG_FIRST, unless=_NO_ROWS, more=_SENT_HINT), before
 
 
 def _inheritance_doubts(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    known: Mapping[int, RegisteredTable],
+    pending: Pending, pairs: Sequence[Pair], known: Mapping[int, RegisteredTable]
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables that the target would alter along with others, or would not, unlike the source, with what was
     registered of them.
     """
-    for (before, after), altered in altered_inheritance(connection, slot, publication, pairs, known):
+    for (before, after), altered in altered_inheritance(pending, pairs, known):
         first = f"Run {'; '.join(altered.ended)} at the target, if its tables inherit so, and then go on: "
         last = f"Then run {'; '.join(altered.begun)} at the target, if its tables do not inherit so. "
         yield (

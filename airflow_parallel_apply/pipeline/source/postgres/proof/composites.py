@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import (
     TYPE_NAME,
@@ -20,6 +18,7 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import 
     SignedMessage,
     signed_messages,
 )
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 
 _ENTRIES: Final = f"""
@@ -43,7 +42,7 @@ class _Entry:
 
 
 def altered_attributes(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+    pending: Pending, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
     """Yield the tables with types of other attributes than were registered, and the types. `horizon`: that of the
     registration. Errors: psycopg's own.
@@ -52,10 +51,10 @@ def altered_attributes(
     oids = {oid for numbers in altered.values() for oid in numbers}
     if not oids:
         return
-    found = connection.execute(_ENTRIES, {"types": [*oids], "horizon": horizon or 0}).fetchall()
+    found = pending.connection.execute(_ENTRIES, {"types": [*oids], "horizon": horizon or 0}).fetchall()
     entries = {(oid, number): _Entry(*entry) for oid, number, *entry in found}
     names = {oid: entry.type_name for (oid, _), entry in entries.items()}
-    messages = signed_messages(connection, slot, publication)
+    messages = signed_messages(pending)
     for pair, types in altered.items():
         unsent = [
             names.get(oid, str(oid))

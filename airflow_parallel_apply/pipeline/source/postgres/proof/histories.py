@@ -157,7 +157,7 @@ def _later(messages: Sequence[SignedMessage], oid: int, registered: Look) -> Seq
     there: what is done to them leaves those of the others as they are.
     """
     begins = {
-        number: {part: dict(message.shape.rewritten).get(part, part) for part in registered.files}
+        number: message.shape.files_of(registered.files)
         for number, message in enumerate(messages)
         if message.shape is not None and message.shape.oid == oid and _versions(message.shape) == registered.versions
     }
@@ -187,7 +187,7 @@ def _steps(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage])
         elif message.shape is not None and message.shape.oid == oid and message.shape.has_versions:
             columns = {number: one for number, one in message.shape.columns.items() if not one.generated}
             sent = Look(
-                files={part: dict(message.shape.rewritten).get(part, part) for part in last.files},
+                files=message.shape.files_of(last.files),
                 versions=_versions(message.shape),
                 names={number: column.name for number, column in columns.items()},
                 types={number: column.type_name for number, column in columns.items() if message.is_exact},

@@ -12,25 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
 
-import psycopg
-
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import names_then
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import (
     SignedMessage,
     signed_messages,
     writers_of,
 )
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 from airflow_parallel_apply.postgres.quoting import quoted
 
 Link = tuple[int, int]
 """The oids of a child and of its parent."""
-_NAMES: Final = (
-    "SELECT c.oid::bigint, n.nspname::text, c.relname::text FROM pg_catalog.pg_class c "
-    "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::bigint[]::oid[])"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +40,7 @@ class Altered:
 
 
 def altered_inheritance(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    registered: Mapping[int, RegisteredTable],
+    pending: Pending, pairs: Sequence[Pair], registered: Mapping[int, RegisteredTable]
 ) -> Iterator[tuple[Pair, Altered]]:
     """Yield the tables whose inheritance changed as far as a followed table is above, unless the target is told.
     `registered`: the followed tables as they were, by oid. Errors: psycopg's own.
@@ -57,9 +48,9 @@ def altered_inheritance(
     changed = {pair: links for pair in pairs if (links := _changed(pair, registered))}
     if not changed:
         return
-    messages = signed_messages(connection, slot, publication)
+    messages = signed_messages(pending)
     oids = {oid for links in changed.values() for link in links for oid in link}
-    names = {oid: (schema, table) for oid, schema, table in connection.execute(_NAMES, [[*oids]]).fetchall()}
+    names = names_then(pending.connection, oids)
     before = {oid: (registered[oid].schema, registered[oid].table) for oid in oids & registered.keys()}
     called = {oid: {one[oid][1] for one in (before, names) if oid in one} for oid in oids}
     names |= before

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import (
     TYPE_NAME,
@@ -22,6 +20,7 @@ from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import 
     signed_messages,
     writers_of,
 )
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 
 _TYPES: Final = (
@@ -42,7 +41,7 @@ class _Label:
 
 
 def renamed_labels(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+    pending: Pending, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
     """Yield the tables with labels that were renamed since they were registered, and the names before. `horizon`: that
     of the registration. Errors: psycopg's own.
@@ -51,8 +50,8 @@ def renamed_labels(
     if not any(renamed.values()):
         return
     oids = [label.oid for labels in renamed.values() for label in labels]
-    types = dict(connection.execute(_TYPES, {"labels": oids, "horizon": horizon or 0}).fetchall())
-    messages = signed_messages(connection, slot, publication)
+    types = dict(pending.connection.execute(_TYPES, {"labels": oids, "horizon": horizon or 0}).fetchall())
+    messages = signed_messages(pending)
     for pair, labels in renamed.items():
         unsent = [label.before for label in labels if not _is_sent(label, types.get(label.oid, ""), messages)]
         if unsent:

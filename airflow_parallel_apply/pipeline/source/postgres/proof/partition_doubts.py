@@ -11,7 +11,9 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
+from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import unborn
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import PARTITIONED, Partition, RegisteredTable
 from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import has_older_row
@@ -20,12 +22,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 
 def partition_doubts(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
-    *,
-    horizon: int | None,
+    pending: Pending, changed: Sequence[Pair], *, horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose partitions are others, or have other files, or are not logged, with what was registered of
     them. `horizon`: that of the registration. Errors: psycopg's own.
@@ -38,9 +35,10 @@ def partition_doubts(
         for part in after.partitions
         if (part.oid, part.parent, part.link) not in {(one.oid, one.parent, one.link) for one in before.partitions}
     }
+    connection = pending.connection
     attached = unborn(connection, fresh.values())
-    truncated = _truncated(connection, slot, publication, changed)
-    emptied = _emptied(connection, slot, publication, changed, fresh, attached)
+    truncated = _truncated(pending, changed)
+    emptied = _emptied(pending, changed, fresh, attached)
     for before, after in changed:
         told = [
             *_detached(before, after),
@@ -109,12 +107,7 @@ def _attached(table: RegisteredTable, attached: Collection[int]) -> Iterator[Par
 
 
 def _emptied(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
-    fresh: Collection[int],
-    attached: Collection[int],
+    pending: Pending, changed: Sequence[Pair], fresh: Collection[int], attached: Collection[int]
 ) -> frozenset[int]:
     """New partitions whose rows the slot sends and that may have lost some. A partition without rows may have lost them
     while it was detached or unlogged, or by a TRUNCATE; any partition may, if truncations were not reported all the
@@ -127,9 +120,9 @@ def _emptied(
             if part.oid not in fresh or not part.filenode:
                 continue
             is_as_made = part.oid not in brought and part.filenode == part.oid
-            if _unwatched(before, after) or not (is_as_made or _has_rows(connection, part)):
+            if _unwatched(before, after) or not (is_as_made or _has_rows(pending.connection, part)):
                 parts[part.oid] = after.oid
-    return written(connection, slot, publication, parts) if parts else frozenset()
+    return written(pending, parts) if parts else frozenset()
 
 
 def _unwatched(before: RegisteredTable, after: RegisteredTable) -> bool:
@@ -142,17 +135,12 @@ def _has_rows(connection: psycopg.Connection[Any], part: Partition) -> bool:
     return asked(connection, part.oid, sql.SQL("SELECT EXISTS (SELECT FROM {table})")) is not False
 
 
-def _truncated(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    changed: Sequence[tuple[RegisteredTable, RegisteredTable]],
-) -> frozenset[int]:
+def _truncated(pending: Pending, changed: Sequence[Pair]) -> frozenset[int]:
     """Partitions that were truncated alone. Where the slot cannot tell, all that have a new file."""
     if all(before.watched is not None and before.watched == after.watched for before, after in changed):
         with suppress(psycopg.errors.UndefinedObject):
             both = [table for pair in changed for table in pair]
-            return truncated_alone(connection, slot, publication, both)
+            return truncated_alone(pending, both)
     files = {part.oid: part.filenode for before, _ in changed for part in before.partitions}
     return frozenset(
         part.oid

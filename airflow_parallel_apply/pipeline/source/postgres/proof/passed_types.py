@@ -11,22 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
-
-import psycopg
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import keeps_texts
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
+from airflow_parallel_apply.postgres.generated_text import is_virtual, type_of
 
 Texts = tuple[str, ...]
 """A column's types, or its expressions, one after the other."""
-
-
-_COMPUTED: Final = " GENERATED ALWAYS AS "
-_STORED: Final = " STORED"
 
 
 @dataclass(slots=True)
@@ -46,7 +41,7 @@ class Known:
 
     def stored(self) -> frozenset[int]:
         """The computed columns whose values another type casts."""
-        return frozenset(number for number, texts in self.computed.items() if texts[-1].endswith(_STORED))
+        return frozenset(number for number, texts in self.computed.items() if not is_virtual(texts[-1]))
 
 
 def known_before(log: LogState) -> Mapping[int, Known]:
@@ -80,18 +75,16 @@ def passed_types(known: Known, shapes: Iterable[Shape], now: Mapping[int, str]) 
     return {number: types for number, types in found.items() if _may_have_lost(types)}
 
 
-def written_types(
-    connection: psycopg.Connection[Any], slot: str, publication: str, oid: int
-) -> Mapping[str, frozenset[str]]:
+def written_types(pending: Pending, oid: int) -> Mapping[str, frozenset[str]]:
     """The types that a table's columns have in rows which are still to be captured, by the columns' names: these rows
     bring them into the log. Errors: psycopg's own.
     """
-    described = (one for one in descriptions(connection, slot, publication) if one.oid == oid)
+    described = (one for one in descriptions(pending) if one.oid == oid)
     columns = {column for relation in described for column in relation.columns}
     found: dict[str, set[str]] = {}
     for column in columns:
         query = "SELECT pg_catalog.format_type(%s::oid, %s)"
-        for (type_name,) in connection.execute(query, [column.type_oid, column.type_modifier]).fetchall():
+        for (type_name,) in pending.connection.execute(query, [column.type_oid, column.type_modifier]).fetchall():
             found.setdefault(column.name, set()).add(type_name)
     return {name: frozenset(types) for name, types in found.items()}
 
@@ -126,7 +119,7 @@ def _defined(relation: Relation) -> Known:
     for number, name in zip(relation.computed_numbers or (), relation.computed or (), strict=False):
         if name in expressions:
             known.computed[number] = (expressions[name],)
-            known.types[number] = (expressions[name].partition(_COMPUTED)[0],)
+            known.types[number] = (type_of(expressions[name]),)
     return known
 
 

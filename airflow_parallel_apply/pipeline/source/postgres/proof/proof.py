@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, command_line, listed, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.alteration_doubts import alteration_doubts
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.marks import has_new_types
@@ -70,13 +71,7 @@ class Proof:
 
 
 def prove(
-    session: Session,
-    slot: str,
-    publication: str,
-    config: PipelineConfig,
-    registration: Registration,
-    *,
-    log: LogState,
+    session: Session, slot: str, publication: str, config: PipelineConfig, registration: Registration, *, log: LogState
 ) -> Proof:
     """Compare the catalog with what is registered. Errors: psycopg's own."""
     now = observe_now(session, publication, registration.tables)
@@ -123,28 +118,15 @@ def prove(
             is_unlogged = any(part.is_unlogged for part in found.registered.partitions)
             if is_unlogged or _files(table) != _files(found.registered):
                 changed.append((table, found.registered))
-    for table_doubt, table in partition_doubts(
-        connection,
-        slot,
-        publication,
-        changed,
-        horizon=horizon,
-    ):
+    pending = Pending(connection, slot, publication)
+    for table_doubt, table in partition_doubts(pending, changed, horizon=horizon):
         doubts.append(table_doubt)
         proven[table.oid] = table
     if config.ddl is not DdlPolicy.SKIP:
         pairs = [
             (known[oid], table) for oid, table in proven.items() if table != known[oid] and oid not in now.attached
         ]
-        for table_doubt, table in alteration_doubts(
-            connection,
-            slot,
-            publication,
-            pairs,
-            known,
-            log=log,
-            horizon=horizon,
-        ):
+        for table_doubt, table in alteration_doubts(pending, pairs, known, log=log, horizon=horizon):
             doubts.append(table_doubt)
             proven[table.oid] = table
     for oid, found in now.tables.items():

@@ -8,7 +8,7 @@ that writes the publication's comment: only the publication's owner can do so, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation, Renaming
 from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
+from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import Name, names_then
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
@@ -27,8 +28,6 @@ from airflow_parallel_apply.pipeline.source.protocol import Definitions
 RENAMED_PREFIX: Final = "parallel_apply.renamed"
 _COMMENTED_BY: Final = 2
 """The column of `publication.sql` that says which transaction wrote the comment."""
-
-Name = tuple[str, str]
 
 
 def tell_renamed(connection: psycopg.Connection[Any], oids: Iterable[int]) -> None:
@@ -86,7 +85,7 @@ def renamed_by(
     if found is None or found[_COMMENTED_BY] != xid:
         return Renamed()
     oids = [int(word) for word in content.split()]
-    now = _names_now(connection, oids)
+    now = names_then(connection, oids)
     told: list[Relation] = []
     others: tuple[Relation, ...] = ()
     for oid in oids:
@@ -120,7 +119,7 @@ def renamed(
     by_name = {
         (other.schema, other.table): other for other in definitions.latest_relations() if other.oid != relation.oid
     }
-    now = _names_now(connection, [other.oid for other in by_name.values() if other.oid is not None])
+    now = names_then(connection, [other.oid for other in by_name.values() if other.oid is not None])
     others: list[Relation] = []
     while (other := by_name.pop(pairs[-1][1], None)) is not None and other.oid is not None:
         taken = now.get(other.oid)
@@ -155,14 +154,14 @@ def _under_name_of(
     """
     if holder.oid is None or relation.oid is None:
         return None
-    taken = _names_now(connection, [holder.oid]).get(holder.oid)
+    taken = names_then(connection, [holder.oid]).get(holder.oid)
     if taken is None or taken == (relation.schema, relation.table):
         return None
     return _logged(definitions, replace(relation, schema=taken[0], table=taken[1], renaming=None))
 
 
 def _lent(connection: psycopg.Connection[Any], relation: Relation, name: Name) -> SourceError:
-    now = _names_now(connection, [relation.oid] if relation.oid is not None else [])
+    now = names_then(connection, [relation.oid] if relation.oid is not None else [])
     names = [".".join(one) for one in dict.fromkeys((name, *now.values()))]
     return SourceError(
         f"{relation.name} lent its name to another table while rows were written, and has it again: "
@@ -176,12 +175,3 @@ def _lent(connection: psycopg.Connection[Any], relation: Relation, name: Name) -
 def _logged(definitions: Definitions, relation: Relation) -> Relation:
     """The same, in the log, with its id there."""
     return replace(relation, relation_id=definitions.relation_id(relation)[0])
-
-
-def _names_now(connection: psycopg.Connection[Any], oids: Sequence[int]) -> dict[int, Name]:
-    rows = connection.execute(
-        "SELECT c.oid::bigint, n.nspname, c.relname FROM pg_catalog.pg_class c "
-        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])",
-        [list(oids)],
-    )
-    return {oid: (schema, table) for oid, schema, table in rows}

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import (
     Alteration,
     Altered,
@@ -53,13 +54,7 @@ class Doubted(NamedTuple):
 
 
 def altered_values(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    *,
-    horizon: int | None,
-    log: Mapping[int, Known],
+    pending: Pending, pairs: Sequence[Pair], *, horizon: int | None, log: Mapping[int, Known]
 ) -> Iterator[Doubted]:
     """Those whose older rows may have got other values. `horizon`: that of the registration. `log`: what that knows of
     tables. Errors: psycopg's own.
@@ -69,12 +64,12 @@ def altered_values(
         before, now = (Look.at(table) for table in pair)
         touched, known = before.touched(now), log.get(pair[0].oid)
         is_rewritten = bool(touched or (known is not None and known.computed)) and not all(
-            has_older_row(connection, part, horizon=horizon) for part in before.rewritten(now)
+            has_older_row(pending.connection, part, horizon=horizon) for part in before.rewritten(now)
         )
         if is_rewritten or (known is not None and known.has_pending(touched | known.computed.keys())):
             doubted[pair] = is_rewritten and bool(touched)
-    messages = signed_messages(connection, slot, publication) if doubted else ()
-    histories = [history_of(connection, pair, messages) for pair in doubted]
+    messages = signed_messages(pending) if doubted else ()
+    histories = [history_of(pending.connection, pair, messages) for pair in doubted]
     # A statement alters a column in all tables that inherit it, and each of them shows that.
     total = Counter[Alteration]()
     called: defaultdict[int, Names] = defaultdict(frozenset)
@@ -88,7 +83,7 @@ def altered_values(
         touched = Look.at(pair[0]).touched(Look.at(pair[1]))
         known = log.get(pair[0].oid, Known())
         passed = {
-            **_unsent_types(connection, slot, publication, pair, history, known, touched, told),
+            **_unsent_types(pending, pair, history, known, touched, told),
             **_unsent_expressions(history, known, touched, messages, is_rewritten=is_rewritten),
         }
         names = {number: history.columns[number].name for number in sorted(touched & history.columns.keys())}
@@ -107,14 +102,7 @@ def _shown(found: Mapping[int, Texts], names: Mapping[int, str]) -> tuple[str, .
 
 
 def _unsent_types(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pair: Pair,
-    history: History,
-    known: Known,
-    touched: Set[int],
-    told: Sequence[Altered],
+    pending: Pending, pair: Pair, history: History, known: Known, touched: Set[int], told: Sequence[Altered]
 ) -> Mapping[int, Texts]:
     """See `passed_types`; those that neither messages nor rows tell the target of."""
     now = {number: column.type_name for number, column in history.columns.items() if number in touched}
@@ -123,7 +111,7 @@ def _unsent_types(
     unsent = {number: types for number, types in found.items() if sent[number] < len(types) - 1}
     if not unsent:
         return {}
-    written = written_types(connection, slot, publication, pair[0].oid)
+    written = written_types(pending, pair[0].oid)
     return {
         number: types
         for number, types in unsent.items()
@@ -132,12 +120,7 @@ def _unsent_types(
 
 
 def _unsent_expressions(
-    history: History,
-    known: Known,
-    touched: Set[int],
-    messages: Sequence[SignedMessage],
-    *,
-    is_rewritten: bool,
+    history: History, known: Known, touched: Set[int], messages: Sequence[SignedMessage], *, is_rewritten: bool
 ) -> Mapping[int, Texts]:
     """See `passed_expressions`; those that messages do not tell the target of."""
     is_unseen = is_rewritten and not known.is_told
@@ -163,13 +146,7 @@ def _cast_types(
     }
 
 
-def has_older_row(
-    connection: psycopg.Connection[Any],
-    part: int,
-    *,
-    horizon: int | None,
-    or_none: bool = True,
-) -> bool:
+def has_older_row(connection: psycopg.Connection[Any], part: int, *, horizon: int | None, or_none: bool = True) -> bool:
     """True if a part has a row of a transaction that was over before, or no row at all (`or_none`). A rewritten row
     belongs to the transaction that rewrote it.
     """

@@ -11,13 +11,14 @@ publish a table: a partition of another owner is left out, and `check` says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import PARTITIONED, RegisteredTable
-from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireRelation, parse_relation, parse_truncate
 
 _WITH_ROWS: Final = "r"
@@ -97,37 +98,29 @@ def unwatch(connection: psycopg.Connection[Any], publication: str) -> None:
     connection.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(watch_name(publication))))
 
 
-def truncated_alone(
-    connection: psycopg.Connection[Any], slot: str, publication: str, tables: Sequence[RegisteredTable]
-) -> frozenset[int]:
+def truncated_alone(pending: Pending, tables: Sequence[RegisteredTable]) -> frozenset[int]:
     """The oids of partitions of these tables that a transaction above the slot's position truncated without the table
     itself. Errors: psycopg's own.
     """
-    _bring_to_disk(connection)
+    pending.bring_to_disk()
     roots = {part.oid: table.oid for table in tables for part in table.partitions}
-    told = [
-        (lsn, oid)
-        for lsn, oids in _truncations(connection, slot, watch_name(publication))
-        for oid in oids
-        if oid in roots
-    ]
+    parts = replace(pending, publication=watch_name(pending.publication))
+    told = [(lsn, oid) for lsn, oids in _truncations(parts) for oid in oids if oid in roots]
     # One record of the WAL says all that one command truncated, to both publications.
-    whole = dict(_truncations(connection, slot, publication)) if told else {}
+    whole = dict(_truncations(pending)) if told else {}
     return frozenset(oid for lsn, oid in told if roots[oid] not in whole.get(lsn, ()))
 
 
-def written(
-    connection: psycopg.Connection[Any], slot: str, publication: str, parts: Mapping[int, int]
-) -> frozenset[int]:
+def written(pending: Pending, parts: Mapping[int, int]) -> frozenset[int]:
     """The oids of partitions that got rows above the slot's position, behind the last truncation there of their whole
     table. `parts`: the oid of that table, by their own. Errors: psycopg's own.
 
     The server describes table and partition before the first row that is written to it, and again behind a TRUNCATE.
     """
-    _bring_to_disk(connection)
+    pending.bring_to_disk()
     found: set[int] = set()
     before = 0
-    for _, data in _told(connection, slot, publication):
+    for _, data in pending.read("truncations"):
         if chr(data[0]) == "R":
             oid = int.from_bytes(data[1:5])
             if parts.get(oid) == before:
@@ -140,30 +133,14 @@ def written(
     return frozenset(found)
 
 
-def descriptions(connection: psycopg.Connection[Any], slot: str, publication: str) -> Iterator[WireRelation]:
+def descriptions(pending: Pending) -> Iterator[WireRelation]:
     """Those that the server sends of tables above the slot's position, as far as they are on disk, each before a row or
     a truncation. Errors: psycopg's own.
     """
-    return (parse_relation(data) for _, data in _told(connection, slot, publication) if chr(data[0]) == "R")
+    return (parse_relation(data) for _, data in pending.read("truncations") if chr(data[0]) == "R")
 
 
-def _bring_to_disk(connection: psycopg.Connection[Any]) -> None:
-    """A slot is read up to what is on disk, and the catalog shows commits that are not there yet."""
-    with connection.transaction():
-        connection.execute("SET LOCAL synchronous_commit = local")
-        connection.execute("SELECT pg_logical_emit_message(true, 'parallel_apply', '')")
-
-
-def _truncations(
-    connection: psycopg.Connection[Any], slot: str, publication: str
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    for lsn, data in _told(connection, slot, publication):
+def _truncations(pending: Pending) -> Iterator[tuple[int, tuple[int, ...]]]:
+    for lsn, data in pending.read("truncations"):
         if chr(data[0]) == "T":
             yield lsn, parse_truncate(data).oids
-
-
-def _told(connection: psycopg.Connection[Any], slot: str, publication: str) -> list[tuple[int, bytes]]:
-    query = sql.SQL(statement("truncations")).format(
-        slot=sql.Literal(slot), publication=sql.Literal(f'"{publication}"')
-    )
-    return connection.execute(query).fetchall()

@@ -7,33 +7,26 @@ type of the one before, so nothing in the message differs, and its values would 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 
 _XIDS: Final = 2**32
 
 
-def exchanged_columns(
-    connection: psycopg.Connection[Any],
-    slot: str,
-    publication: str,
-    pairs: Sequence[Pair],
-    sightings: Collection[Sighting],
-) -> Iterator[Pair]:
+def exchanged_columns(pending: Pending, pairs: Sequence[Pair], sightings: Collection[Sighting]) -> Iterator[Pair]:
     """Yield the tables with columns of which the source should have told and did not. `sightings`: those in the log.
     Errors: psycopg's own.
     """
     exchanged = [pair for pair in pairs if _is_exchanged(_columns(pair[0]), len(pair[0].versions), pair[1])]
     if not exchanged:
         return
-    messages = signed_messages(connection, slot, publication)
+    messages = signed_messages(pending)
     was_telling = {sighting.oid for sighting in sightings if sighting.names}
     for before, now in exchanged:
         if not _is_told(before, now, messages, was_telling=before.oid in was_telling):

@@ -9,17 +9,15 @@ type, in the transaction that altered it, acquits. Domains print what they are m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import TYPE_WORDS, signed_messages, writers_of
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 
 
 def altered_young_types(
-    connection: psycopg.Connection[Any], slot: str, publication: str, pairs: Sequence[Pair], horizon: int | None
+    pending: Pending, pairs: Sequence[Pair], horizon: int | None
 ) -> Iterator[tuple[Pair, tuple[str, ...]]]:
     """Yield the tables with such types, and the types' names. `horizon`: that of the registration; where a log of an
     older version has none, it has no types either. Errors: psycopg's own.
@@ -29,10 +27,10 @@ def altered_young_types(
     if horizon is None or not any(asked):
         return
     arguments = {"labels": asked[0], "relations": asked[1], "horizon": horizon}
-    types = connection.execute(statement("young_types"), arguments).fetchall()
+    types = pending.connection.execute(statement("young_types"), arguments).fetchall()
     if not types:
         return
-    messages = signed_messages(connection, slot, publication)
+    messages = signed_messages(pending)
     unsent = [
         (name, relation, made_of)
         for name, relation, name_then, made_of, writers in types

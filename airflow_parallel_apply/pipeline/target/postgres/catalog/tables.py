@@ -18,13 +18,13 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import (
     column_of,
     made_types,
 )
-from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import reads_its_server
 from airflow_parallel_apply.pipeline.target.postgres.catalog.held import note_held
 from airflow_parallel_apply.pipeline.target.postgres.catalog.indexes import UniqueIndex, unique_indexes
 from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import require_fit
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.arrays import named, numbers
+from airflow_parallel_apply.postgres.generated_text import reads_its_server
 
 _TABLE_KINDS: Final = ("r", "p")
 

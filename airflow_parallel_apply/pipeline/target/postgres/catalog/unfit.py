@@ -10,9 +10,9 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import name_of_built_in
-from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
+from airflow_parallel_apply.postgres.generated_text import as_taken
 from airflow_parallel_apply.postgres.quoting import quoted, suffixed
 
 if TYPE_CHECKING:

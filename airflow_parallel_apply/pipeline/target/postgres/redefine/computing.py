@@ -10,12 +10,12 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import casts_what_is_computed
-from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import as_taken, type_of
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, altering
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.postgres.generated_text import as_taken, type_of
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECOMPUTED: Final = "is computed otherwise"

@@ -16,18 +16,18 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
     computes_alike,
     differ_in_limits,
 )
-from airflow_parallel_apply.pipeline.target.postgres.catalog.generated_text import (
+from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
+from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping as giving_type
+from airflow_parallel_apply.pipeline.target.postgres.session import Connection
+from airflow_parallel_apply.pipeline.target.postgres.statements import statement
+from airflow_parallel_apply.postgres.generated_text import (
     as_taken,
     expression_of,
     is_virtual,
     reads_its_server,
     type_of,
 )
-from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
-from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping as giving_type
-from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _FIRST_WITH_SET_EXPRESSION: Final = 170000

@@ -7,8 +7,14 @@ from typing import Final
 
 _DEFINITION: Final = re.compile(r"(.+?) GENERATED ALWAYS AS \((.*)\) (?:STORED|VIRTUAL)", re.DOTALL)
 _VIRTUAL: Final = " VIRTUAL"
+_STORED: Final = " STORED"
 _OF_ITS_SERVER: Final = re.compile(r"\btableoid\b")
 _FIRST_WITH_VIRTUAL: Final = 180000
+
+
+def definition_of(type_name: str, expression: str, *, is_virtual: bool) -> str:
+    """The text that ADD COLUMN takes."""
+    return f"{type_name} GENERATED ALWAYS AS ({expression}){_VIRTUAL if is_virtual else _STORED}"
 
 
 def type_of(definition: str) -> str:
@@ -36,5 +42,5 @@ def reads_its_server(definition: str) -> bool:
 def as_taken(definition: str, server_version: int) -> str:
     """The same in the words of a server of that version: before 18 each generated column is a stored one."""
     if server_version < _FIRST_WITH_VIRTUAL and is_virtual(definition):
-        return f"{definition.removesuffix(_VIRTUAL)} STORED"
+        return definition.removesuffix(_VIRTUAL) + _STORED
     return definition
