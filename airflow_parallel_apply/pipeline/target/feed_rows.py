@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +12,15 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Column, Operation, Relation
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
+
+_LENGTH: Final = re.compile(r"\((\d+)\)$")
 
 
 def changed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -45,8 +51,8 @@ def truncate_rows(step: Truncate) -> pa.RecordBatch:
 
 
 def require_unaltered(steps: Sequence[Step], relations: Callable[[int], Relation]) -> None:
-    """Raise `PlanError` where rows that are there may have got values that no change says: by DDL text, or in a column
-    of which nothing tells what older rows have.
+    """Raise `PlanError` where rows that are there may have got values that no change says: by DDL text, under another
+    type, or in a column of which nothing tells what older rows have.
     """
 
     def require(step: Redefine | Statement) -> None:
@@ -76,7 +82,8 @@ def _require_same_values(step: Statement) -> None:
 def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
     found = compare_definitions(older, newer)
     added = [change.new for change in found.changes if change.old is None]
-    unknown = (*(one for one in added if one is not None and one.fill is None), *found.uncertain, *found.unclear)
+    cast = [one.new for one in found.changes if one.old and one.new and not _keeps_texts(one.old, one.new)]
+    unknown = (*(one for one in added if one is not None and one.fill is None), *cast, *found.uncertain, *found.unclear)
     names = [column.name for column in newer.columns if column in unknown]
     if names:
         raise PlanError(
@@ -88,3 +95,26 @@ def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
             hint="Update these rows at the source, as far as they are still there, so that they are sent, and "
             f"{step.skipping}.",
         )
+
+
+def _keeps_texts(old: Column, new: Column) -> bool:
+    """True if a cast leaves the text of each value as it is, as far as words that no source owns tell."""
+    if old.type_name == new.type_name:
+        return True
+    match old.value.kind, new.value.kind:
+        case ValueKind.INTEGER, ValueKind.INTEGER:
+            return True
+        case ((ValueKind.INTEGER | ValueKind.DECIMAL), ValueKind.DECIMAL):
+            return old.value.scale == new.value.scale
+        case ValueKind.TEXT, ValueKind.TEXT:
+            longest = _longest(new)
+            is_longer = longest is None or (_longest(old) or longest + 1) <= longest
+            return is_longer and new.kind is KeyKind.TEXT and old.kind is not KeyKind.BLANK_PADDED
+        case _:
+            return False
+
+
+def _longest(column: Column) -> int | None:
+    """The characters that a text may have; None where there is no limit."""
+    found = _LENGTH.search(column.type_name)
+    return int(found[1]) if found is not None else None

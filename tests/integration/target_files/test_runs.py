@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.config import (
 from airflow_parallel_apply.pipeline.errors import FatalError, ParallelApplyError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from tests.integration.target_files.feeds import feed, files_of, replayed
+from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated
 
@@ -111,6 +112,7 @@ def test_ddl_that_gives_rows_other_values_stops_a_feed_which_gets_none_of_them(r
     "changes",
     [
         ("ADD s serial",),
+        ("ADD s char(5) DEFAULT 'ab'", "ALTER s TYPE text"),
         pytest.param(
             ("ADD s text GENERATED ALWAYS AS (v || '!') STORED", "ALTER s DROP EXPRESSION"), marks=pytest.mark.long
         ),
@@ -121,6 +123,7 @@ def test_a_column_of_which_nothing_tells_what_older_rows_have_stops_a_feed_until
 ) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     *before, change = changes
+    install(rig.source_dsn)
     rig.prepare()
     rig.write(*(f"ALTER TABLE t {one}" for one in before), "INSERT INTO t (id, v) VALUES (1, 'a')")
     rig.run()

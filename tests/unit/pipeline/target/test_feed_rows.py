@@ -1,0 +1,47 @@
+"""A feed of changes stops at a new type under which older values may print another text, of which none is sent."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
+from airflow_parallel_apply.pipeline.source.postgres.catalog.key_kinds import key_kind
+from airflow_parallel_apply.pipeline.source.postgres.catalog.value_types import value_type
+from airflow_parallel_apply.pipeline.target.feed_rows import require_unaltered
+from airflow_parallel_apply.pipeline.target.steps import Redefine
+
+
+def relation(number: int, type_name: str) -> Relation:
+    base, *_ = type_name.split("(")
+    kind, value = key_kind(base, is_enum=False, is_deterministic=True), value_type(type_name, base, is_enum=False)
+    column = Column(name="c", type_name=type_name, kind=kind, number=1, value=value)
+    return Relation(
+        relation_id=number, schema="public", table="t", replica_identity=ReplicaIdentity.FULL, columns=(column,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_refused"),
+    [
+        ("integer", "bigint", False),
+        ("integer", "numeric(9,0)", False),
+        ("numeric(6,2)", "numeric(9,2)", False),
+        ("numeric(6,2)", "numeric(6,1)", True),
+        ("character varying(5)", "character varying(9)", False),
+        ("character varying(5)", "text", False),
+        ("character varying(9)", "character varying(5)", True),
+        ("text", "character varying(5)", True),
+        ("character(5)", "text", True),
+        ("json", "jsonb", True),
+        ("real", "double precision", True),
+        ("timestamp with time zone", "text", True),
+    ],
+)
+def test_a_type_that_may_change_older_texts_stops_a_feed(old: str, new: str, is_refused: bool) -> None:
+    step = Redefine(older_id=0, newer_id=1, ddl=DdlPolicy.APPLY)
+    with pytest.raises(PlanError) if is_refused else nullcontext():
+        require_unaltered([step], (relation(0, old), relation(1, new)).__getitem__)
