@@ -130,6 +130,14 @@ def test_a_virtual_column_of_another_type_has_nothing_that_is_cast(rig: Rig, kin
 
 
 @gated
+def test_a_virtual_column_that_is_made_again_with_a_type_of_no_cast_is_made_again_at_the_target(rig: Rig) -> None:
+    begin(rig, _TABLE.format("text", "a").replace("STORED", "VIRTUAL"))
+    rig.write("ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b) VIRTUAL", _ROW)
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
 def test_a_computed_column_that_is_made_again_with_another_type_is_left_to_a_person(rig: Rig) -> None:
     begin(rig, _TABLE.format("integer", "b * 2"))
     rig.write(

@@ -15,7 +15,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
-from airflow_parallel_apply.postgres.generated_text import as_taken, type_of
+from airflow_parallel_apply.postgres.generated_text import as_taken, is_virtual, type_of
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECOMPUTED: Final = "is computed otherwise"
@@ -71,8 +71,11 @@ def _recomputing(connection: Connection, column: Computed) -> Alteration:
     statement = sql.Composed([sql.SQL(column.fix(connection))])
     if column.is_fixed_in_place(connection):
         return Alteration(column.name, _RECOMPUTED, (statement,))
-    first = _anew_at_source(column)
-    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=bool(first) and not column.unlike, first=first)
+    # No value of a virtual one was ever cast.
+    is_cast = not is_virtual(column.definition)
+    first = _anew_at_source(column) if is_cast else ""
+    is_certain = not column.unlike and not (is_cast and not first)
+    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain, first=first)
 
 
 def _anew_at_source(column: Computed) -> str:

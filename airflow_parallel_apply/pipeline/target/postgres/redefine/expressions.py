@@ -15,6 +15,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
     casts_what_is_computed,
     computes_alike,
     differ_in_limits,
+    is_plain_cast,
 )
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
@@ -102,7 +103,9 @@ class Computed:
         """True if it only has to be computed anew, because the source's values have been."""
         if connection.info.server_version < _FIRST_WITH_SET_EXPRESSION or self.unlike:
             return False
-        return is_virtual(self.definition) or casts_what_is_computed(self.type_name, type_of(self.definition))
+        type_name = type_of(self.definition)
+        is_plain = is_virtual(self.definition) and is_plain_cast(self.type_name, type_name)
+        return is_plain or casts_what_is_computed(self.type_name, type_name)
 
 
 def computed_otherwise(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Computed]:
