@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -83,7 +84,19 @@ def table_findings(
         )
     ]
     cursor.execute(statement("check_names"), {"oids": numbers(by_oid)})
-    return (*found, *(_name_finding(row, by_oid[row["root"]]) for row in cursor))
+    return (*namesakes(followed), *found, *(_name_finding(row, by_oid[row["root"]]) for row in cursor))
+
+
+def namesakes(followed: Sequence[SourceTable]) -> Iterator[Finding]:
+    """Find tables of one name: a point within the schema's or the table's makes them so, and logs know tables by it."""
+    count = Counter(table.name for table in followed)
+    for table in followed:
+        if count[table.name] > 1:
+            yield _finding(
+                table.name,
+                f"{quoted(table.schema, table.table)} and another followed table are both {table.name}",
+                note="Rename one of the two, or its schema, so that they differ without the quotes.",
+            )
 
 
 def _server_findings(server: Mapping[str, Any], *, is_first_run: bool) -> Iterator[Finding]:
