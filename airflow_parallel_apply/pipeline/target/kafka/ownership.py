@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.errors import (
+    START_ELSEWHERE,
     ConfigurationError,
     OwnershipLost,
     PlanError,
@@ -60,14 +61,21 @@ class Ownership:
         self._ledger = ledger
 
     def known(self, head: Head | None) -> Head | None:
-        """Errors: `ConfigurationError` where the positions' ledger is another one."""
-        if head is None or self._ledger is None or head.ledger == self._ledger():
-            return head
-        raise ConfigurationError(
-            f"the ledger of pipeline {self._pipeline} is in database {head.ledger}, not in {self._ledger()}",
-            pipeline=self._pipeline,
-            hint="Name its own: ledger_conn_id, --ledger.",
-        )
+        """Errors: `ConfigurationError` where the positions' ledger, or the format of what was sent, is another one."""
+        if head is not None and self._ledger is not None and head.ledger != self._ledger():
+            raise ConfigurationError(
+                f"the ledger of pipeline {self._pipeline} is in database {head.ledger}, not in {self._ledger()}",
+                pipeline=self._pipeline,
+                hint="Name its own: ledger_conn_id, --ledger.",
+            )
+        if head is not None and head.format not in ("", self._address.format):
+            raise ConfigurationError(
+                f"pipeline {self._pipeline} has sent messages of the format {head.format}, and the connection asks for "
+                f"{self._address.format}: the topics would have both, and a row two keys",
+                pipeline=self._pipeline,
+                hint=f"Give the connection format={head.format} again. {START_ELSEWHERE}",
+            )
+        return head
 
     def own(self, generation: int) -> bool:
         """Write a new generation into all positions, and fence all ids; False where a later one owns them, or there are
@@ -79,7 +87,7 @@ class Ownership:
                 head = self.known(self._positions.head())
                 if head is None or head.generation > generation:
                     return False
-                head = replace(head, generation=generation)
+                head = replace(head, generation=generation, format=str(self._address.format))
                 with transaction(all_):
                     self._positions.write_head(all_, head)
                 self._stamp(all_, head)
@@ -109,6 +117,7 @@ class Ownership:
                 channels=routing.channels,
                 generation=max(generation, 0 if former is None else former.generation),
                 ledger="" if self._ledger is None else self._ledger(),
+                format=str(self._address.format),
             )
             all_ = producers[self._id(None)]
             with transaction(all_):

@@ -31,13 +31,16 @@ _FURTHER: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The record that holds for all positions of a pipeline. `ledger`: the database of its ledger."""
+    """The record that holds for all positions of a pipeline. `ledger`: the database of its ledger. `format`: that
+    of its messages; empty where an earlier version wrote it.
+    """
 
     log_id: str
     routing_digest: str
     channels: int
     generation: int
     ledger: str
+    format: str = ""
 
 
 class Positions:

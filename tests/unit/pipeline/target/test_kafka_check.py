@@ -10,13 +10,18 @@ import pytest
 
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.pipeline.config import Endpoint
+from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueType
-from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
+from airflow_parallel_apply.pipeline.partition.routing import Routing
+from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
 from airflow_parallel_apply.pipeline.target.kafka.check import has_messages, retyped_columns
 from airflow_parallel_apply.pipeline.target.kafka.client import fence
+from airflow_parallel_apply.pipeline.target.kafka.ownership import Ownership
+from airflow_parallel_apply.pipeline.target.kafka.positions import Positions
 from airflow_parallel_apply.pipeline.target.kafka.sending import open_transaction, produce, transaction
+from airflow_parallel_apply.pipeline.target.kafka.topics import Topics
 
 TOPIC = "feed.public.t"
 
@@ -67,3 +72,14 @@ def test_a_column_of_a_key_is_told_by_the_first_value_that_its_two_forms_do_not_
             produce(producer, address.topic(relation.name), b"", sent, 0, {})
     asked = replace(address, text_columns=(f"{relation.name}.id",))
     assert retyped_columns(asked, relation, 1) == found
+
+
+def test_a_pipeline_sends_messages_of_one_format(address: KafkaAddress) -> None:
+    def owning(of: KafkaAddress) -> Ownership:
+        return Ownership(of, "p", Positions(of, "p"), None)
+
+    Topics(address).ensure(address.positions_topic("p"), partitions=2, is_compacted=True)
+    owning(address).lay_out(log_id="log", routing=Routing(channels=1), generation=1)
+    with pytest.raises(ConfigurationError, match=r"format json, .* debezium.*format=json again"):
+        owning(replace(address, format=MessageFormat.DEBEZIUM)).own(2)
+    assert owning(address).own(2)
