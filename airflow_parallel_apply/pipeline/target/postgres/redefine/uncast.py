@@ -90,9 +90,7 @@ def _is_retyped_elsewhere(
         return False
     name = present.get(old.number or 0) or (old.name if old.name in columns else new.name)
     here = columns.get(name)
-    return (
-        here is not None
-        and not here.generated
-        and here.type_name != old.type_name
-        and (name, old.type_name) not in told
-    )
+    if here is None or here.generated or here.type_name == old.type_name:
+        return False
+    is_told = (name, old.type_name) in told and here.type_name == new.type_name
+    return not is_told
