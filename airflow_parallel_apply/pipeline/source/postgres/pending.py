@@ -1,4 +1,4 @@
-"""What a slot has still to send: `Pending`. The server decodes its WAL again for each question."""
+"""The messages that a slot has still to send: `Pending`. The server decodes its WAL again for each question."""
 
 from __future__ import annotations
 
