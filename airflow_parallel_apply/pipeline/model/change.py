@@ -152,6 +152,11 @@ class Relation:
         return tuple(index for index, column in enumerate(self.columns) if column.key)
 
     @property
+    def key_names(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return tuple(column.name for column in self.columns if column.key)
+
+    @property
     def key_kinds(self) -> tuple[KeyKind, ...]:
         """The kinds of the key columns."""
         return tuple(column.kind for column in self.columns if column.key)

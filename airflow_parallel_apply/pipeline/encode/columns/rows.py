@@ -115,7 +115,7 @@ def row_typing(relation: Relation, kept_as_text: Collection[str] = ()) -> RowTyp
         name=(relation.schema, relation.table),
         columns=columns,
         schema=pa.schema([*(typing.field for typing in columns), *behind]),
-        key=tuple(column.name for column in relation.columns if column.key),
+        key=relation.key_names,
     )
 
 

@@ -78,7 +78,7 @@ def require_followable(step: Redefine, older: Relation, newer: Relation) -> tupl
         )
     if step.ddl is DdlPolicy.REFUSE or is_more or older.name != newer.name:
         raise _refused(step, newer, f"its columns were changed at the source{_told(found)}")
-    if [column.name for column in older.columns if column.key] != [one.name for one in newer.columns if one.key]:
+    if older.key_names != newer.key_names:
         raise _refused(step, newer, "its key was changed at the source")
     return tuple(change.new.name for change in found.changes if change.new is not None)
 

@@ -55,7 +55,7 @@ def merge(
     """Merge staged net changes of distinct keys. Errors: `Outrun`, `Unavailable`; `TargetError` that names the key of a
     change that does not fit, and then nothing was changed.
     """
-    keys = [column.name for column in relation.columns if column.key]
+    keys = relation.key_names
     others = [column.name for column in relation.columns if not column.key]
     first, shown = keys[0], [staged.schema.field(key) for key in keys]
     merging = table.merge(

@@ -288,7 +288,7 @@ def _type_findings(table: TargetTable) -> Iterator[Finding]:
 
 def _key_findings(table: TargetTable, channels: int, pipeline: str) -> Iterator[Finding]:
     name = table.relation.name
-    key = [column.name for column in table.relation.columns if column.key]
+    key = table.relation.key_names
     if key and table.key_index is None:
         commands, behind = making_key(table, pipeline)
         deferrable = "That of a deferrable constraint, which is there, is not checked at once. "

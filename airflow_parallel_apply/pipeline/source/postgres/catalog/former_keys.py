@@ -59,4 +59,4 @@ def had_key_before(shape: Shape, seen: Sighting | None, known: Relation | None) 
     if known is None or shape.key is None:
         return False
     names = {shape.columns[number].name for number in shape.key[1]}
-    return names == {column.name for column in known.columns if column.key}
+    return names == {*known.key_names}

@@ -21,7 +21,7 @@ def making_key(table: TargetTable, pipeline: str | None = None) -> tuple[tuple[s
     """
     relation = table.relation
     name = quoted(relation.schema, relation.table)
-    key = ", ".join(quoted(column.name) for column in relation.columns if column.key)
+    key = ", ".join(quoted(name) for name in relation.key_names)
     make = f"CREATE UNIQUE INDEX ON {name} ({key})"
     copying = f"`{command_line('recopy', [relation.name], pipeline)}` copies the table anew"
     if not table.is_partitioned or _can_be_indexed(table):
@@ -41,5 +41,5 @@ def making_key(table: TargetTable, pipeline: str | None = None) -> tuple[tuple[s
 
 
 def _can_be_indexed(table: TargetTable) -> bool:
-    key = {column.name for column in table.relation.columns if column.key}
+    key = {*table.relation.key_names}
     return {*table.partitioned_by} <= key

@@ -86,7 +86,7 @@ class TargetTable:
 
     @property
     def _key_indexes(self) -> list[UniqueIndex]:
-        key = {column.name for column in self.relation.columns if column.key}
+        key = {*self.relation.key_names}
         usable = (index for index in self.unique_indexes if index.usable and None not in index.operators)
         return [index for index in usable if key and set(index.columns) == key]
 
@@ -118,7 +118,7 @@ class TargetTable:
 
     def _repeats_key(self, index: UniqueIndex) -> bool:
         """True if the index refuses nothing that the key's own does not: it has the whole key among its columns."""
-        key = {column.name for column in self.relation.columns if column.key}
+        key = {*self.relation.key_names}
         return index.usable and not index.exclusion and bool(key) and key <= set(index.columns)
 
     @property
@@ -170,7 +170,7 @@ class TargetTable:
         """The equality of each key column, as its unique index has it. `TargetError` where there is no such index."""
         index = self.key_index
         if index is None:
-            names = [column.name for column in self.relation.columns if column.key]
+            names = self.relation.key_names
             why = ": that of a deferrable constraint is not checked at once" if self.has_deferrable_key else ""
             commands, behind = making_key(self)
             alone = ", or make the source's primary key there; then run again" if len(commands) == 1 else ""

@@ -64,7 +64,7 @@ class RenamedTable(TargetError):
 def creation(relation: Relation, server_version: int) -> str:
     """The CREATE TABLE with all columns and the key of a definition."""
     columns = [f"{quoted(column.name)} {column.type_name}" for column in relation.columns]
-    key = [quoted(column.name) for column in relation.columns if column.key]
+    key = [quoted(name) for name in relation.key_names]
     sent = {column.name for column in relation.columns}
     computed = [
         f"{quoted(name)} {as_taken(text, server_version)}" for name, text in relation.expressions if name not in sent

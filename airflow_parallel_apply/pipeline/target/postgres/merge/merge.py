@@ -131,7 +131,7 @@ def _require_what_happened(connection: Connection, parts: Sequence[Part]) -> Non
     """
     for key in find_acting_keys(connection):
         for part in parts:
-            sent = {column.name for column in part.table.relation.columns if column.key}
+            sent = {*part.table.relation.key_names}
             is_over_key = bool(sent) and sent.issubset(key.referenced) and part.table.relation.canonical
             if part.table.oid not in key.parents or is_over_key:
                 continue
@@ -188,7 +188,7 @@ def _assignments(part: Part) -> list[sql.Composed]:
         made.append(sql.SQL("{} = ").format(sql.Identifier(column.name)) + sent_value(part, index))
     if not made:
         # A table of key columns only: the update must still find its row.
-        key = next(column.name for column in part.table.relation.columns if column.key)
+        key = part.table.relation.key_names[0]
         made.append(sql.SQL("{name} = t.{name}").format(name=sql.Identifier(key)))
     return made
 

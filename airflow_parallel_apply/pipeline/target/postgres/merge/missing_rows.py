@@ -57,7 +57,7 @@ def explain_missing(session: Session, found: MissingRows) -> ParallelApplyError:
 
     if found.operation == "I":
         return refused()
-    keys = [column.name for column in part.table.relation.columns if column.key]
+    keys = part.table.relation.key_names
     names = sql.SQL(", ").join(sql.SQL("s.{}::text").format(sql.Identifier(name)) for name in keys)
     missing = connection.execute(
         sql.SQL(

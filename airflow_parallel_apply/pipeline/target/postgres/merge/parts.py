@@ -121,7 +121,7 @@ def require_applied(connection: Connection, part: Part, *, as_replica: bool) -> 
 
     Errors: `TargetError` that names them and a key; psycopg's own.
     """
-    keys = [column.name for column in part.table.relation.columns if column.key]
+    keys = part.table.relation.key_names
     found = connection.execute(
         sql.SQL(
             "SELECT {keys} FROM {staging} AS s LEFT JOIN {target} AS t ON {same}"

@@ -25,7 +25,7 @@ def index_new_key(connection: Connection, old: Relation, new: Relation) -> None:
     (table,) = find_tables(connection, [new])
     if table is None or table.missing_columns or table.key_index is not None:
         return
-    names = [column.name for column in new.columns if column.key]
+    names = new.key_names
     statement = sql.SQL("CREATE UNIQUE INDEX ON {} ({})").format(
         table.identifier, sql.SQL(", ").join(map(sql.Identifier, names))
     )

@@ -169,7 +169,7 @@ class Replayer:
 
     def _changed(self, one: Sent) -> TargetError:
         table = self._table(one.relation.relation_id)
-        names = [column.name for column in one.relation.columns if column.key]
+        names = one.relation.key_names
         row = f": {key_text(names, one.key)}" if names else ""
         return changed_rows(self._connection, table, row=row, as_replica=self._reinserting.as_replica)
 
@@ -177,7 +177,7 @@ class Replayer:
         return psycopg.RawCursor(self._connection).execute(is_there(table), list(key)).fetchone() is not None
 
     def _missing(self, one: Sent) -> TargetError:
-        names = [column.name for column in one.relation.columns if column.key]
+        names = one.relation.key_names
         table = self._table(one.relation.relation_id)
         hint = rows_differ(table)
         if one.cursor.rowcount == 0 and table.fixed and self._is_there(table, one.key):
@@ -328,7 +328,7 @@ def _located(error: psycopg.Error, sent: Sequence[Sent]) -> Exception:
             found.table = found.table or one.relation.name
             found.seqno = one.seqno
             say_label(found, error, one.relation)
-            names = [column.name for column in one.relation.columns if column.key]
+            names = one.relation.key_names
             if names:
                 found.message += f" (row {key_text(names, one.key)})"
             break

@@ -117,7 +117,7 @@ def _build(
             new=found_by(table, marks), old=same, table=table.own_rows
         )
     if not values:
-        first = sql.Identifier(next(column.name for column in table.relation.columns if column.key))
+        first = sql.Identifier(table.relation.key_names[0])
         values = [sql.SQL("{} = {}").format(first, first)]
     for name in table.fixed:
         # It may not be inserted anew, so it must have the value that it is to have.
@@ -133,7 +133,7 @@ def found_by(table: TargetTable, marks: Iterator[sql.SQL]) -> sql.Composed:
     operators = table.key_operators()
     return sql.SQL(" AND ").join(
         sql.SQL("{} {} {}").format(sql.Identifier(name), operators[name], _typed(table, name, marks))
-        for name in (column.name for column in table.relation.columns if column.key)
+        for name in table.relation.key_names
     )
 
 
