@@ -88,7 +88,7 @@ def purge(
     typer.echo(f"every pipeline has applied up to seqno {purged.needed_seqno}")
     typer.echo(
         f"purged {purged.segments} segments ({purged.file_bytes / 2**20:,.1f} MB of rows) and {purged.epochs} epochs; "
-        f"the log begins behind seqno {purged.purged_seqno}"
+        f"the log begins with seqno {purged.purged_seqno + 1}"
     )
     for kept in purged.plans_kept:
         typer.echo(f"the plan of {kept} stays as it is: its ledger was not named (--target with --ledger)")

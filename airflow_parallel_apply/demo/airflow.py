@@ -193,6 +193,7 @@ class AirflowServices:
                 "workers": "1",
                 "secret_key": secrets.token_urlsafe(32),
                 "expose_config": "False",
+                "default_wrap": "True",
             },
             "api_auth": {"jwt_secret": secrets.token_urlsafe(48)},
             # A task starts when the scheduler looks: it looks often, since a person watches, but each look costs.

@@ -16,7 +16,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.open import place_of, scheme_of
-from airflow_parallel_apply.pipeline.stream.address import log_address
+from airflow_parallel_apply.pipeline.stream.address import log_address, log_path
 from airflow_parallel_apply.service.address import is_service
 
 MAX_CHANNELS: Final = 64
@@ -273,6 +273,7 @@ class PipelineConfig:
         if not self.is_served:
             if self.log_directory:
                 raise _wrong("log_directory", self.log_directory, "a directory where log_url is a router's, grpcs://…")
+            log_path(self.log_url)
             return
         log_address(self.log_url)
         if is_service(self.log_directory):

@@ -77,6 +77,11 @@ def test_an_error_names_the_parameter_and_what_it_takes(name: str, value: object
     assert "\n" not in str(raised.value)
 
 
+def test_a_log_in_a_bucket_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(ConfigurationError, match="log_url 's3://lake/log': logs of this kind are not supported"):
+        config(log_url="s3://lake/log")
+
+
 @pytest.mark.parametrize("value", [{"crm.*": "left(id, 2)", "*": "tenant"}, '{"crm.*": "left(id, 2)", "*": "tenant"}'])
 def test_shards_by_table_and_in_every_form(value: object) -> None:
     assert config(partitioner="shard", shard_by=value).shard_by == (("crm.*", "left(id, 2)"), ("*", "tenant"))

@@ -22,17 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
-from airflow_parallel_apply.pipeline.errors import START_ANEW, ConfigurationError, LogError
-from airflow_parallel_apply.service.address import is_service
+from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError
+from airflow_parallel_apply.pipeline.stream.address import log_path
 
 ROWS_SUFFIX: Final = ".rows.parquet"
 TRANSACTIONS_SUFFIX: Final = ".transactions.parquet"
 RESTORE: Final = f"Restore the log's directory from a copy, or start anew. {START_ANEW}"
 """The hint for a damaged log: nothing else has what it holds."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
-_LOCAL_HOSTS: Final = ("", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,25 +41,8 @@ class LogDirectory:
 
     @classmethod
     def from_url(cls, url: str) -> LogDirectory:
-        """`file:///dir` or an absolute or relative path; `ConfigurationError` for any other scheme."""
-        parts = urlsplit(url)
-        if is_service(url):
-            raise ConfigurationError(
-                "log_url names a router, and this needs the log's directory",
-                hint="Give the directory itself, on a host that has it: capture's or the router's.",
-            )
-        if "://" not in url:
-            path = url
-        elif parts.scheme == "file" and parts.netloc in _LOCAL_HOSTS:
-            path = unquote(parts.path)
-        else:
-            raise ConfigurationError(
-                f"log_url {url!r}: logs of this kind are not supported",
-                hint="log_url takes a directory that every worker sees, file:///… or /…, or a router's log, grpcs://….",
-            )
-        if not path:
-            raise ConfigurationError("log_url is empty", hint="log_url takes a directory: file:///… or /….")
-        return cls(root=Path(path).absolute())
+        """Paths of the log at a URL, see `log_path`."""
+        return cls(root=log_path(url))
 
     @property
     def identity_path(self) -> Path:

@@ -1,15 +1,42 @@
-"""The URL of a log that a router serves: `grpc://127.0.0.1:7413/orders`, `grpcs://:token@host:7413/orders?ca=/ca.pem`."""
+"""The URL of a log: a directory's, `/mnt/log` or `file:///mnt/log`; or of one that a router serves,
+`grpc://127.0.0.1:7413/orders`, `grpcs://:token@host:7413/orders?ca=/ca.pem`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.service.address import AddressError, Served, ServiceAddress, is_service
 
 _LOG: Final = Served(name="a router's log", carries="token and rows", path="LOG")
+_LOCAL_HOSTS: Final = ("", "localhost")
 _ROUTER: Final = Served(name="a router", carries="token and rows")
+
+
+def log_path(url: str) -> Path:
+    """The directory of a log that no router serves, from `file:///dir` or a path. Errors: `ConfigurationError`."""
+    if is_service(url):
+        raise ConfigurationError(
+            "log_url names a router, and this needs the log's directory",
+            hint="Give the directory itself, on a host that has it: capture's or the router's.",
+        )
+    parts = urlsplit(url)
+    if "://" not in url:
+        path = url
+    elif parts.scheme == "file" and parts.netloc in _LOCAL_HOSTS:
+        path = unquote(parts.path)
+    else:
+        raise ConfigurationError(
+            f"log_url {url!r}: logs of this kind are not supported",
+            hint="log_url takes a directory that every worker sees, file:///… or /…, or a router's log, grpcs://….",
+        )
+    if not path:
+        raise ConfigurationError("log_url is empty", hint="log_url takes a directory: file:///… or /….")
+    return Path(path).absolute()
 
 
 def log_address(url: str) -> ServiceAddress:

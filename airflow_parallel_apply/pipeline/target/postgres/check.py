@@ -108,14 +108,19 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
             findings += _type_findings(table)
             findings += _key_findings(table, expected.channels, session.pipeline)
         findings += computation_findings(connection, tables)
-        findings += schema_findings(connection, names_of(expected.tables), alters=False)
-        findings += apart_findings(connection, session, (*names_of(expected.tables), *expected.followed))
-        findings += privilege_findings(connection, tables, server["role"])
-        findings += guard_findings(connection, tables, server["role"])
+        closed_schemas = list(schema_findings(connection, names_of(expected.tables), alters=False))
+        closed_tables = [
+            *apart_findings(connection, session, (*names_of(expected.tables), *expected.followed)),
+            *privilege_findings(connection, tables, server["role"]),
+            *guard_findings(connection, tables, server["role"]),
+        ]
+        findings += [*closed_schemas, *closed_tables]
         if server["can_use_schema"] or not server["has_schema"]:
             findings += _standing_findings(connection, session, expected)
-        if expected.are_empty and not errors(findings):
-            findings += _row_findings(connection, tables)
+        if expected.are_empty and not closed_schemas:
+            unreadable = {finding.where for finding in errors(closed_tables)}
+            readable = [table for table in tables if table.relation.name not in unreadable]
+            findings += _row_findings(connection, readable)
         named = [_naming_owners(connection, finding) for finding in findings]
     return tuple(dict.fromkeys(named))
 
