@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -97,6 +97,9 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
         findings = list(_server_findings(server))
         findings += pooler_findings(session)
         findings += origin_findings(connection, session, expected.channels, server["role"])
+        # First: the server does not alter a partition's columns.
+        nested = tuple(nested_findings(connection, session, expected.followed))
+        findings += nested
         there = find_tables(connection, expected.tables)
         for relation, table in zip(expected.tables, there, strict=True):
             findings += _width_findings(relation, table)
@@ -116,7 +119,7 @@ def target_findings(session: Session, expected: Expectation) -> tuple[Finding, .
         ]
         findings += [*closed_schemas, *closed_tables]
         if server["can_use_schema"] or not server["has_schema"]:
-            findings += _standing_findings(connection, session, expected)
+            findings += _standing_findings(connection, session, expected, {finding.where for finding in nested})
         if expected.are_empty and not closed_schemas:
             unreadable = {finding.where for finding in errors(closed_tables)}
             readable = [table for table in tables if table.relation.name not in unreadable]
@@ -131,10 +134,10 @@ def _naming_owners(connection: Connection, finding: Finding) -> Finding:
     return finding if fix == finding.fix else replace(finding, fix=fix)
 
 
-def _standing_findings(connection: Connection, session: Session, expected: Expectation) -> Iterator[Finding]:
-    """Find what is wrong whatever form the tables are expected in."""
-    nested = tuple(nested_findings(connection, session, expected.followed))
-    yield from nested
+def _standing_findings(
+    connection: Connection, session: Session, expected: Expectation, nested: Set[str]
+) -> Iterator[Finding]:
+    """Find what is wrong whatever form the tables are expected in. `nested`: those of which `nested_findings` tells."""
     yield from schema_findings(connection, expected.followed, alters=expected.renames)
     # By identity: both are parts of one description, and of thousands of tables each is looked at once.
     looked_at = {id(relation) for relation in expected.tables}
@@ -143,8 +146,7 @@ def _standing_findings(connection: Connection, session: Session, expected: Expec
     yield from computation_findings(connection, [table for table in found if table is not None])
     yield from reference_findings(connection, expected.settled, expected.references)
     # Of a partition here the rows are its table's.
-    parts = {finding.where for finding in nested}
-    unbegun = [relation for relation in expected.unbegun if relation.name not in parts]
+    unbegun = [relation for relation in expected.unbegun if relation.name not in nested]
     yield from _begun_findings(connection, session, unbegun)
     if expected.altered:
         yield from owner_findings(connection, expected.altered)
