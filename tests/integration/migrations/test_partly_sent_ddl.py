@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -196,3 +198,26 @@ def test_what_a_skipping_run_still_lacks_is_done_before_the_same_run_again(rig: 
     rig.having(ddl=DdlPolicy.REFUSE).run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+def test_a_table_is_renamed_from_the_name_that_messages_gave_it_since_its_last_row(rig: Rig) -> None:
+    for one in ("ALTER TABLE t RENAME TO lent", "INSERT INTO lent (id) VALUES (3)", "ALTER TABLE lent RENAME TO t"):
+        rig.transaction(one, *([rig.ddl(one)] if "ALTER" in one else []))
+    rig.write("ALTER TABLE t RENAME TO t2", "INSERT INTO t2 (id) VALUES (4)")
+    rig.run()
+    assert rig.comparison().equal
+
+
+def test_a_column_that_only_a_message_renamed_is_named_before_what_is_computed_of_it(rig: Rig) -> None:
+    rig.both("CREATE TABLE w (id integer PRIMARY KEY, a integer, g integer GENERATED ALWAYS AS (a * 2) STORED)")
+    rig.run()
+    rig.write("INSERT INTO w VALUES (1, 1)")
+    rig.run()
+    rename = "ALTER TABLE w RENAME a TO b"
+    rig.transaction(rename, rig.ddl(rename))
+    rig.write("ALTER TABLE w RENAME b TO a", "INSERT INTO w VALUES (2, 2)")
+    with pytest.raises(FatalError, match="a is called b") as refused:
+        rig.run()
+    execute(rig.target_dsn, *re.findall(r"ALTER TABLE .*? TO \"a\"", str(refused.value)))
+    rig.run()
+    assert rig.comparison().equal

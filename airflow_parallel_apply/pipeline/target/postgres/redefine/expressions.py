@@ -109,12 +109,14 @@ class Computed:
 
 
 def computed_otherwise(connection: Connection, tables: Sequence[TargetTable]) -> Iterator[Computed]:
-    """Columns that both sides compute, by expressions that are not known to be the same. Inside a transaction. Errors:
-    psycopg's own.
+    """Columns that both sides compute, by expressions that are not known to be the same. Not those of a table that
+    lacks columns of its definition, or has them under other names: that is told first, where its rows come. Inside a
+    transaction. Errors: psycopg's own.
     """
     wanted = {
         (table.oid, name): (table, definition)
         for table in tables
+        if all(column.name in table.columns for column in table.relation.columns)
         for name, definition in table.relation.expressions
         if name in table.columns and table.columns[name].generated
     }

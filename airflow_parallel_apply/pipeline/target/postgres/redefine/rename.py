@@ -62,6 +62,10 @@ def rename(
     known = present_name(connection, session, newer)
     if known == name:
         return True
+    if known is not None and len(old) == 1 and not left & there:
+        # A message, or a person, has given it another name since.
+        renaming = replace(renaming, pairs=((known, name),))
+        old, left, there = [known], {known}, there | {known}
     is_undone, is_exchange = known == (older.schema, older.table), not left
     if is_exchange and not is_undone and name not in there and {*new} - {name} <= there:
         # It was archived under the other name, and what has its name now is not there yet.
