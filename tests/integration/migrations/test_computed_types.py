@@ -72,6 +72,29 @@ def test_a_type_to_which_the_source_has_cast_values_is_followed_by_both_sides_th
     assert_equal(rig)
 
 
+WAYS = {"taken as done": DdlPolicy.SKIP, "copied": DdlPolicy.REFUSE}
+
+
+@pytest.mark.parametrize("way", variants(WAYS, gated=["taken as done"]))
+def test_that_the_source_computes_anew_is_told_wherever_the_targets_column_is_made_again(rig: Rig, way: str) -> None:
+    begin(rig, _TABLE.format("integer", "b * 2.345"))
+    rig.write(_TYPE, _ROW)
+    with pytest.raises(FatalError, match="the target computes the column by another expression") as refused:
+        recopied(rig) if way == "copied" else rig.having(ddl=WAYS[way]).run()
+    at_source = re.search(
+        r"run (ALTER TABLE \S+ ALTER COLUMN \S+ SET EXPRESSION .*?) at the source", str(refused.value)
+    )
+    at_target = re.search(r"Run (ALTER TABLE .*?)(?: at the target|\. Where)", str(refused.value))
+    assert at_source is not None, refused.value
+    assert at_target is not None, refused.value
+    execute(rig.source_dsn, at_source[1])
+    execute(rig.target_dsn, at_target[1])
+    if way == "copied":
+        recopied(rig)
+    rig.run()
+    assert_equal(rig)
+
+
 @gated
 def test_a_type_that_comes_with_a_row_of_a_child_is_its_parents(rig: Rig) -> None:
     rig.both(_TABLE.format("integer", "b * 2"), "CREATE TABLE k (PRIMARY KEY (id)) INHERITS (t)")

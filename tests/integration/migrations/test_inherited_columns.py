@@ -127,6 +127,27 @@ def test_a_child_whose_column_the_parents_hint_retypes_is_copied_as_well(rig: Ri
     assert comparison.equal, (told, comparison)
 
 
+@gated
+def test_rows_of_a_parent_keep_their_values_where_its_child_gets_what_older_rows_have(rig: Rig) -> None:
+    rig.both("CREATE TABLE parent (id integer PRIMARY KEY, a text)", _TABLES[1])
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO child VALUES (2, 'x', 2)")
+    rig.run()
+    execute(rig.target_dsn, "ALTER TABLE parent ADD d integer")
+    rig.write("ALTER TABLE parent ADD d text DEFAULT 'n/a'", "INSERT INTO parent VALUES (3, 'y', '5')")
+    rig.write("INSERT INTO child (id, d) VALUES (4, '7')")
+    told = stopped(rig) or ""
+    found = re.search(r"(ALTER TABLE \"public\".* USING 'n/a'::text)", told)
+    assert found is not None, told
+    execute(rig.target_dsn, found[1])
+    if names := re.findall(r"--table ([\w.]+)", told):
+        recopy(rig, names)
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, (told, comparison)
+
+
 def recopy(rig: Rig, names: list[str]) -> None:
     paths = [(schema, table) for schema, _, table in (name.partition(".") for name in names)]
     recopy_tables(rig.config, rig.source, rig.target, paths, report=lambda progress: None)

@@ -48,6 +48,23 @@ def test_a_table_in_the_way_at_the_target_is_named_and_what_is_printed_leads_on(
     assert_equal(rig)
 
 
+@gated
+def test_a_table_that_the_target_has_lost_is_copied_under_its_new_name(rig: Rig) -> None:
+    rig.run()
+    execute(rig.target_dsn, "DROP TABLE a")
+    rig.write("ALTER TABLE a RENAME TO z", "UPDATE z SET v = 'new' WHERE id = 1")
+    with pytest.raises(FatalError, match=r"lacks public\.a.*Hint: What the target lacks .*recopy .* public\.z`"):
+        rig.run()
+    with pytest.raises(FatalError, match=r"Run CREATE TABLE") as refused:
+        recopy_tables(rig.config, rig.source, rig.target, [("public", "z")], report=lambda progress: None)
+    made = re.search(r"Run (CREATE TABLE .*?\)\))", str(refused.value))
+    assert made is not None, refused.value
+    execute(rig.target_dsn, made[1])
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "z")], report=lambda progress: None)
+    rig.run()
+    assert_equal(rig)
+
+
 @pytest.mark.parametrize(
     ("case", "with_rows"),
     [

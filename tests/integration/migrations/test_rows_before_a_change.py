@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.integration.migrations.renaming import forget
+from tests.support.ddl_messages import install
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated, variants
 
@@ -81,6 +82,21 @@ def test_rows_told_apart_by_all_their_values_are_found_under_it(rig: Rig, what: 
     change(rig, *CHANGES[what])
     execute(rig.target_dsn, *CHANGES[what])
     rig.having(ddl=DdlPolicy.SKIP).run()
+    assert rig.comparison().equal
+
+
+@gated
+def test_rows_that_the_new_type_prints_otherwise_are_copied(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("ALTER TABLE t ADD n numeric(6,2)")
+    rig.transaction("UPDATE t SET n = 1.5", "ALTER TABLE t ALTER n TYPE numeric(6,3)", "UPDATE t SET v = 'w'")
+    with pytest.raises(FatalError, match=r"column n of public\.t became") as refused:
+        rig.run()
+    execute(rig.target_dsn, str(refused.value).split("rows are the source's (")[1].split("), then run again")[0])
+    with pytest.raises(FatalError, match=r"nothing tells what they have in n(?s:.*)No change .* by hand(?s:.*)recopy"):
+        rig.run()
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    rig.run()
     assert rig.comparison().equal
 
 

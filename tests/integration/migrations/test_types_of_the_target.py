@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.migrated_table import recopied
 from tests.support.rig import Rig, execute
-from tests.support.variants import gated, variants
+from tests.support.variants import GATED, gated, variants
 
 TYPES = {
     "blanks": ("char(5)", "text", "varchar(9)", "'ab'"),
@@ -44,6 +45,23 @@ def test_older_values_that_nothing_cast_are_copied(rig: Rig, types: str) -> None
     rig.write("SET timezone = 'Europe/Berlin'", alter, f"INSERT INTO t VALUES (3, {value})")
     with pytest.raises(FatalError, match=r"column c of public\.t became(?s:.*)recopy"):
         rig.run()
+    recopied(rig).run()
+    assert_same_texts(rig)
+
+
+@pytest.mark.parametrize("policy", [DdlPolicy.SKIP, pytest.param(DdlPolicy.APPLY, marks=GATED)])
+def test_what_the_transaction_wrote_before_that_is_copied_whatever_is_taken_as_done(
+    rig: Rig, policy: DdlPolicy
+) -> None:
+    rig, new, value = begun(rig, "blanks")
+    rig.transaction(
+        "DELETE FROM t",
+        f"INSERT INTO t VALUES (3, {value}), (4, {value})",
+        f"ALTER TABLE t ALTER c TYPE {new}",
+        f"INSERT INTO t VALUES (5, {value})",
+    )
+    with pytest.raises(FatalError, match=r"column c of public\.t became(?s:.*)recopy"):
+        rig.having(ddl=policy).run()
     recopied(rig).run()
     assert_same_texts(rig)
 

@@ -38,10 +38,10 @@ def left_surplus(
 
 def left_uncomputed(
     log_url: str, target: Session, relations: Sequence[Relation], positions: Iterable[Position]
-) -> tuple[str, ...]:
-    """The statements that the target needs for what the source computes since the last definition that was applied: no
-    later one tells of it once the copy is made. What the target computes otherwise since ever is its own. Errors: the
-    pipeline's.
+) -> tuple[tuple[str, str], ...]:
+    """The statements that the target needs for what the source computes since the last definition that was applied,
+    each behind the beginning of its hint: no later definition tells of it once the copy is made. What the target
+    computes otherwise since ever is its own. Errors: the pipeline's.
     """
     applied, _ = _divided(open_reader(log_url).state().relations, positions)
     with target.transaction("recopy") as connection:

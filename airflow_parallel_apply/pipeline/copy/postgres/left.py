@@ -31,14 +31,16 @@ def require_computed(
 ) -> None:
     """The same, where the target has the columns that others are computed of. Errors: as above."""
     what = "the target does not compute generated columns as the source does"
-    _refuse(config, what, left_uncomputed(config.log_url, session, relations, positions))
+    found = left_uncomputed(config.log_url, session, relations, positions)
+    first = "".join(dict.fromkeys(first for first, _ in found))
+    _refuse(config, what, [statement for _, statement in found], first=first)
 
 
-def _refuse(config: PipelineConfig, what: str, statements: Sequence[str], more: str = "") -> None:
+def _refuse(config: PipelineConfig, what: str, statements: Sequence[str], more: str = "", *, first: str = "") -> None:
     if statements:
         raise ConfigurationError(
             what,
             op="recopy",
             pipeline=config.pipeline,
-            hint=f"Run {'; '.join(statements)} at the target, then recopy again.{more}",
+            hint=f"{first}Run {'; '.join(statements)} at the target, then recopy again.{more}",
         )

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import WITH
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import altering_of_owner
 from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import giving_name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables, found_instead
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing, creation, renaming_away, replacing
@@ -33,7 +34,6 @@ from airflow_parallel_apply.pipeline.target.postgres.naming import SCHEMA
 from airflow_parallel_apply.pipeline.target.postgres.owners import owner_findings
 from airflow_parallel_apply.pipeline.target.postgres.positions.origin import origin_findings
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import present_name
-from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.staging.exact import inexact_columns
 from airflow_parallel_apply.pipeline.target.postgres.staging.staging import MOST_COLUMNS

@@ -183,6 +183,7 @@ def computation_findings(connection: Connection, tables: Sequence[TargetTable]) 
             f"{column.relation.name}, column {column.name}: {OTHERWISE}: {column.difference}",
             column.fix(connection),
             column=column.name,
+            note=column.at_source,
         )
 
 

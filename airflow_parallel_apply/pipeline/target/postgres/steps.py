@@ -35,6 +35,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import 
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_rows import refusing_rows
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import noting_types
+from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import takes_older
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -96,7 +97,7 @@ class Steps:
             steps,
             self._relations,
             is_seen=partial(self._is_seen, redefined),
-            takes_older=_takes_older,
+            takes_older=partial(takes_older, self._connection),
             way_on=recopying,
         )
         reinserting = Reinserting(as_replica=be_replica(self._connection), alone=isinstance(self._unit.kind, Merging))
@@ -226,14 +227,6 @@ def _renamed_columns(old: Relation, new: Relation) -> dict[tuple[str, str, str],
     changes = compare_definitions(old, new).changes
     pairs = [(one.old.name, one.new.name) for one in changes if one.old is not None and one.new is not None]
     return {(new.schema, new.table, after): before for before, after in pairs if before != after}
-
-
-def _takes_older(older: Relation, newer: Relation) -> bool:
-    """True where rows are written by the names of their columns, and `follow` gives them the others' values."""
-    found = compare_definitions(older, newer)
-    names = [(one.old.name, one.new and one.new.name) for one in found.changes if one.old is not None]
-    is_known = not (found.uncertain or found.unclear or found.uncomputed)
-    return older.name == newer.name and is_known and all(before == after for before, after in names)
 
 
 def _truncate(

@@ -10,6 +10,7 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import name_of_built_in
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.generated_text import as_taken
@@ -92,10 +93,10 @@ def rows_differ(table: TargetTable) -> str:
     """The hint for rows of the history that the target does not have as it should."""
     relation = table.relation
     told_apart = [
-        f"ALTER TABLE {quoted(relation.schema, relation.table)} ALTER COLUMN {quoted(one.name)} TYPE {one.type_name} "
-        f"USING {quoted(one.name)}::{one.type_name}"
-        for one in relation.columns
+        command
+        for index, one in enumerate(relation.columns)
         if one.key and _compares_values(one) and table.columns[one.name].plain_type_sql in _TEXTS
+        for command in retyping(table, index)
     ]
     first = ""
     if told_apart:

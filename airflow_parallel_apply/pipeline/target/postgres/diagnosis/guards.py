@@ -65,10 +65,7 @@ def turned_away(
     """The error for rows that the target took without a word and did not change. Errors: psycopg's own."""
     guards = find_guards(connection, table, [event], as_replica=as_replica)
     text = f"of {expected} rows to {event} the target took {found}"
-    if not guards:
-        hint = "Nothing that `parallel-apply check` knows turns rows away: look for rules and triggers at the target."
-        return TargetError(text, table=table.relation.name, hint=hint)
-    names = ", ".join(f"the {guard}" for guard in guards)
+    names = ", ".join(f"the {guard}" for guard in guards) or "something"
     return TargetError(
         f"{text}: {names} of the target's table turns rows away",
         table=table.relation.name,
@@ -167,6 +164,11 @@ def require_none_on_filling(
 
 def _hint(connection: psycopg.Connection[Any], guards: Sequence[Guard], *, as_replica: bool) -> str:
     """SQL that keeps the guards from applied rows."""
+    if not guards:
+        return (
+            "Nothing that `parallel-apply check` knows does that. Look for rules and triggers at the target, and keep "
+            "them from applied rows; then run again."
+        )
     word = "ENABLE" if as_replica else "DISABLE"
     commands = "; ".join(
         sql.SQL("ALTER TABLE {} {} {} {}")

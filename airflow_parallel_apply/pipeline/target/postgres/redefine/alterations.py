@@ -89,7 +89,7 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
             how = "" if UNTOLD in alteration.what else _AS_THERE
             hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
             hint += "takes it as done."
-    hint = f"{alteration.first} {hint}" if alteration.first else hint
+    hint = f"{alteration.first}{hint}"
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.strangers:

@@ -9,14 +9,12 @@ from typing import Final
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import casts_what_is_computed
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, altering
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.postgres.generated_text import as_taken, is_virtual, type_of
-from airflow_parallel_apply.postgres.quoting import quoted
 
 _RECOMPUTED: Final = "is computed otherwise"
 
@@ -72,18 +70,5 @@ def _recomputing(connection: Connection, column: Computed) -> Alteration:
     if column.is_fixed_in_place(connection):
         return Alteration(column.name, _RECOMPUTED, (statement,))
     # No value of a virtual one was ever cast.
-    is_cast = not is_virtual(column.definition)
-    first = _anew_at_source(column) if is_cast else ""
-    is_certain = not column.unlike and not (is_cast and not first)
-    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain, first=first)
-
-
-def _anew_at_source(column: Computed) -> str:
-    if casts_what_is_computed(column.type_name, type_of(column.definition)):
-        return ""
-    table = quoted(column.relation.schema, column.relation.table)
-    return (
-        "Where the source altered its TYPE, and did not drop it and add it again, its older values were cast there: "
-        f"run ALTER TABLE {table} {column.computing_anew} at the source, which computes them anew (before PostgreSQL "
-        "17: drop it and add it again). Then go on:"
-    )
+    is_certain = not column.unlike and (is_virtual(column.definition) or bool(column.first))
+    return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain, first=column.first)

@@ -17,9 +17,9 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
     differ_in_limits,
     is_plain_cast,
 )
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping as giving_type
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyping as giving_type
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.generated_text import (
@@ -88,6 +88,25 @@ class Computed:
         return "; ".join((f"ALTER TABLE {table} {drops}", *commands, f"ALTER TABLE {table} {adds}"))
 
     @property
+    def at_source(self) -> str:
+        """The part of a hint to fix it that is about the source, where that may have older values that were cast to the
+        type, and not computed under it: no fix makes the target have those.
+        """
+        if is_virtual(self.definition) or casts_what_is_computed(self.type_name, type_of(self.definition)):
+            return ""
+        table = quoted(self.relation.schema, self.relation.table)
+        return (
+            "Where the source altered its TYPE, and did not drop it and add it again, its older values were cast "
+            f"there: run ALTER TABLE {table} {self.computing_anew} at the source, which computes them anew (before "
+            "PostgreSQL 17: drop it and add it again)."
+        )
+
+    @property
+    def first(self) -> str:
+        """The same as the beginning of a hint."""
+        return f"{self.at_source} Then go on: " if self.at_source else ""
+
+    @property
     def computing_anew(self) -> str:
         """The end of the statement that computes all its values anew, at either side, by the source's expression."""
         return f"ALTER COLUMN {quoted(self.name)} SET EXPRESSION AS ({expression_of(self.definition)})"
@@ -153,7 +172,7 @@ def require_computed_alike(connection: Connection, tables: Sequence[TargetTable]
             f"{OTHERWISE}: {column.difference}",
             table=column.relation.name,
             column=column.name,
-            hint=f"Run {column.fix(connection)} at the target, then run again.",
+            hint=f"{column.first}Run {column.fix(connection)} at the target, then run again.",
         )
 
 

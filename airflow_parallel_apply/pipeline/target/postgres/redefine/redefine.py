@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_plain_cast
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import unclear, untold
 from airflow_parallel_apply.pipeline.target.postgres.redefine import fills
@@ -118,8 +119,8 @@ def follow(
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
             _alter(connection, new, uncomputing(new, column, columns[column.name]), ddl)
+    require_cast(connection, new, elsewhere, columns, only_brought=ddl is DdlPolicy.SKIP)
     if ddl is not DdlPolicy.SKIP:
-        require_cast(connection, new, elsewhere, columns)
         for alteration in computations(connection, old, new, columns):
             _alter(connection, new, alteration, ddl)
     if ddl is DdlPolicy.APPLY:
@@ -142,12 +143,12 @@ def is_followed(connection: Connection, session: Session, old: Relation, new: Re
     return _shows(tuple(left_by_computed(changes, new, columns)), new, columns, is_trusted=False)
 
 
-def uncomputed_since(connection: Connection, old: Relation, new: Relation) -> tuple[str, ...]:
+def uncomputed_since(connection: Connection, old: Relation, new: Relation) -> tuple[tuple[str, str], ...]:
     """Statements by which the target computes what the source computes since an older definition, as far as it does
-    not. A copy of the table does not bring that.
+    not, each behind the beginning of its hint. A copy of the table does not bring that.
     """
     found = computations(connection, old, new, find_columns(connection, new))
-    return tuple(statement.as_string(connection) for alteration in found for statement in alteration.statements)
+    return tuple((one.first, statement.as_string(connection)) for one in found for statement in one.statements)
 
 
 def _alter(
@@ -192,7 +193,10 @@ def _require_values(
         return
     what += f" and holds {column.fill} in older rows"
     if (retype := fills.retyping_to_fill(connection, relation, column, found.type_name)) is not None:
-        raise left(connection, relation, freed(connection, relation, Alteration(column.name, what, (retype,))))
+        # Those that have the column in common with others may have values there by now.
+        is_alone = found.owner is None and not heirs(connection, relation.schema, relation.table)
+        alteration = Alteration(column.name, what, (retype,), is_certain=is_alone, owner=found.owner)
+        raise left(connection, relation, freed(connection, relation, alteration))
     only_brought = ddl is DdlPolicy.REFUSE
     by_hand = fills.fill(connection, relation, column, found.type_name, only_brought=only_brought)
     if by_hand:

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import 
     renaming_one,
     renaming_statements,
 )
+from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables import note_tables, present_name
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import find_columns
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import newer_copies
@@ -131,11 +132,11 @@ def _left(
     what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.pairs)
     if missing:
         # Of what is there: another one that has its name now is to be made.
-        there = tuple(pair for pair in renaming.pairs if pair[0] not in missing)
-        renaming = replace(renaming, pairs=there or renaming.pairs)
+        renaming = replace(renaming, pairs=tuple(pair for pair in renaming.pairs if pair[0] not in missing))
     aside = [renaming_one(name, free_name(connection, name))[0] for name in sorted(in_the_way)]
     text = "; ".join(statement.as_string(connection) for statement in (*aside, *renaming_statements(renaming)))
     others = ", ".join(".".join(name) for name in sorted(in_the_way))
+    lost = f" What the target lacks nobody can rename: {recopying(newer)}" if missing else ""
     trouble = f", and the target lacks {', '.join('.'.join(name) for name in sorted(missing))}" if missing else ""
     names = {name for pair in renaming.pairs for name in pair}
     is_exchange = len(names) == len(renaming.pairs)
@@ -154,6 +155,8 @@ def _left(
         f"tables were renamed at the source: {what}, which the target has not followed{trouble}"
         + (f", and it has other tables of these names: {others}" if others else ""),
         table=newer.name,
-        hint=f"{first}Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply "
-        f"the pipeline does it where it can tell that nobody has.{done}",
+        hint=lost.strip()
+        if not renaming.pairs
+        else f"{first}Rename them at the target ({text}), then {after}: everything before is applied. With ddl=apply "
+        f"the pipeline does it where it can tell that nobody has.{done}{lost}",
     )

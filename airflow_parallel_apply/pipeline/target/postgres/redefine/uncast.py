@@ -7,6 +7,7 @@ cast prints the same if it is cast again, and what a `USING` has made is seldom 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
@@ -16,16 +17,18 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import is_plain_cast
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_plain_cast
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, left
-from airflow_parallel_apply.pipeline.target.postgres.redefine.fills import own_rows
-from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns
+from airflow_parallel_apply.pipeline.target.postgres.redefine.fills import BROUGHT, own_rows
+from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions
 
-_UNCAST: Final = "Nothing shows that the target's older values were cast as the source's were."
+_UNCAST: Final = "Nothing shows that the target's older values were cast as the source's were. "
 _OF_NO_SETTING: Final = (ValueKind.BOOLEAN, ValueKind.INTEGER, ValueKind.DECIMAL, ValueKind.TEXT)
 """Values that each session prints and casts alike, of domains and enums, too."""
+_AS_THEY_ARE: Final = (Fit.EXACT, Fit.UNKNOWN)
+"""Types of the target's that print the texts which come. Of types that somebody made nothing tells it before."""
 
 
 def retyped(old: Relation, new: Relation) -> tuple[ColumnChange, ...]:
@@ -43,21 +46,59 @@ def retyped_elsewhere(
     return tuple(change for change in changes if _is_retyped_elsewhere(change, columns, present, told))
 
 
-def require_cast(connection: Connection, relation: Relation, changes: Iterable[ColumnChange], columns: Columns) -> None:
-    """`columns`: those of now. Errors: `PlanError` for a column with values that a cast may print otherwise; the
-    driver's own.
+def takes_older(connection: Connection, older: Relation, newer: Relation) -> bool:
+    """True where rows of an older definition are written by the names of their columns, under types that print their
+    texts as they are, and `follow` gives them the others' values. Errors: psycopg's own.
+    """
+    found = compare_definitions(older, newer)
+    names = [(one.old.name, one.new and one.new.name) for one in found.changes if one.old is not None]
+    is_known = not (found.uncertain or found.unclear or found.uncomputed)
+    if older.name != newer.name or not is_known or any(before != after for before, after in names):
+        return False
+    here = find_columns(connection, newer)
+    types = {column.name: column.type_name for column in older.columns}
+    return all(fit(types[name], here[name].type_name) in _AS_THEY_ARE for name, _ in names if name in here)
+
+
+def require_cast(
+    connection: Connection,
+    relation: Relation,
+    changes: Iterable[ColumnChange],
+    columns: Columns,
+    *,
+    only_brought: bool = False,
+) -> None:
+    """`columns`: those of now. `only_brought`: of the rows that this transaction has brought, which nobody else can
+    reach. Errors: `PlanError` for a column with values that a cast may print otherwise; the driver's own.
     """
     for change in changes:
         old, new = change.old, change.new
         if old is None or new is None or new.name not in columns:
             continue
-        rows, has_value = own_rows(connection, relation), sql.SQL("{} IS NOT NULL").format(sql.Identifier(new.name))
-        if _any(connection, rows, has_value) and _may_be_uncast(connection, rows, old, new):
+        rows = _Rows(own_rows(connection, relation), BROUGHT if only_brought else sql.SQL("true"))
+        has_value = sql.SQL("{} IS NOT NULL").format(sql.Identifier(new.name))
+        if rows.have(connection, has_value) and _may_be_uncast(connection, rows, old, new):
             what = f"became {new.type_name}"
+            if only_brought:
+                what += " in a transaction that wrote rows before that"
             raise left(connection, relation, Alteration(new.name, what, (), is_certain=False, first=_UNCAST))
 
 
-def _may_be_uncast(connection: Connection, rows: sql.Composable, old: Column, new: Column) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Those of a table of which a condition is true."""
+
+    table: sql.Composable
+    are_among: sql.Composable
+
+    def have(self, connection: Connection, condition: sql.Composable) -> bool:
+        """True if one meets the condition, which is asked of no other row. Errors: the driver's own."""
+        query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE CASE WHEN {} THEN {} END)")
+        found = connection.execute(query.format(self.table, self.are_among, condition))
+        return found.fetchone() == (True,)
+
+
+def _may_be_uncast(connection: Connection, rows: _Rows, old: Column, new: Column) -> bool:
     if not (is_plain_cast(old.type_name, new.type_name) or (_has_no_setting(old) and _has_no_setting(new))):
         return True
     name = sql.Identifier(new.name)
@@ -66,7 +107,7 @@ def _may_be_uncast(connection: Connection, rows: sql.Composable, old: Column, ne
     other = sql.SQL('{1} <> concat({0}) COLLATE "C" AND concat({2}) = concat({0}) COLLATE "C"')
     try:
         with connection.transaction():
-            return _any(connection, rows, other.format(name, cast, former))
+            return rows.have(connection, other.format(name, cast, former))
     except (psycopg.DataError, psycopg.ProgrammingError):
         # The type is gone, or some values are none of it.
         keeps_texts = old.value.kind in (ValueKind.TEXT, ValueKind.INTEGER) and old.kind is not KeyKind.BLANK_PADDED
@@ -75,11 +116,6 @@ def _may_be_uncast(connection: Connection, rows: sql.Composable, old: Column, ne
 
 def _has_no_setting(column: Column) -> bool:
     return column.value.kind in _OF_NO_SETTING or not exact_session(column.type_name)
-
-
-def _any(connection: Connection, rows: sql.Composable, condition: sql.Composable) -> bool:
-    found = connection.execute(sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(rows, condition))
-    return found.fetchone() == (True,)
 
 
 def _is_retyped_elsewhere(

@@ -16,8 +16,8 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError, TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyped
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyped
 from airflow_parallel_apply.pipeline.target.postgres.staging.narrow import narrow_columns
 from airflow_parallel_apply.pipeline.target.postgres.staging.staged_columns import text_column
 

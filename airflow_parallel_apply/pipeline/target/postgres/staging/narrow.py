@@ -15,8 +15,8 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyped
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
-from airflow_parallel_apply.pipeline.target.postgres.redefine.retyping import retyped
 
 _BOUNDED: Final = re.compile(r"character varying\((\d+)\)")
 _CONSTRAINT: Final = "pa:fits:"
