@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_parallel_apply.pipeline.capture.open import open_capture
@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings, type_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig, QueueEndpoint, Start
-from airflow_parallel_apply.pipeline.copy.open import copy_findings, goes_into_log, read_progress
+from airflow_parallel_apply.pipeline.copy.open import copy_findings, goes_into_log, leading_on, read_progress
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, ParallelApplyError
 from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
@@ -95,7 +95,9 @@ def check_pipeline(
         findings.append(
             Finding(severity=Severity.ERROR, side=Side.SPARK, where="Spark", what=error.message, note=error.hint or "")
         )
-    findings = [finding.named(config.pipeline) for finding in findings]
+    findings = [
+        replace(finding, note=leading_on(finding.note, source, target)).named(config.pipeline) for finding in findings
+    ]
     found = errors(findings)
     warnings = [finding for finding in findings if finding not in found]
     return Checked(

@@ -78,9 +78,16 @@ def told_what_leads_on(config: PipelineConfig, source: Endpoint, target: Endpoin
         hint = error.hint if isinstance(error, FatalError) else None
         if hint is not None and "parallel-apply vouch" in hint and config.ddl is DdlPolicy.SKIP:
             error.hint = hint = f"{hint} {_SKIPPING}"
-        if hint is not None and "recopy" in hint and goes_into_log(source, target):
-            error.hint = f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {hint}"
+        if hint is not None:
+            error.hint = leading_on(hint, source, target)
         raise
+
+
+def leading_on(hint: str, source: Endpoint, target: Endpoint) -> str:
+    """The hint, behind what leads on where it names `recopy` and nothing copies tables anew."""
+    if "parallel-apply recopy" not in hint or not goes_into_log(source, target):
+        return hint
+    return f"`recopy`, named below, copies nothing to {target.scheme}://. {_INSTEAD} {hint}"
 
 
 def load_part(source: Endpoint, target: Endpoint, order: CopyOrder, number: int) -> None:

@@ -63,7 +63,7 @@ def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()
             column,
             *(one for middle in between for one in middle.columns if one.number == column.number is not None),
         ]
-        is_there = before is not None and all(_holds(one, before) for one in since)
+        is_there = before is not None and all(holds(one, before) for one in since)
         places.append(names.index(before.name) if is_there and before is not None else None)
         fills.append(column.fill if before is None and column.name in renamed else None)
         letters.append(None if before is None else _letters(before, since))
@@ -227,7 +227,7 @@ def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | N
     return same[0] if same and column.name not in uncertain else None
 
 
-def _holds(newer: Column, older: Column) -> bool:
+def holds(newer: Column, older: Column) -> bool:
     """True if what a column held is the same now, but for texts that are too long: its type is, or was made wider."""
     if newer.type_name == older.type_name:
         return True

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.capture.values import IntoLog
+from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import Consistency, Endpoint, PipelineConfig, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LeaseBusy, SourceError
@@ -157,6 +158,9 @@ def test_a_table_that_was_created_again_is_left_out_of_a_feed_and_not_taken_in_a
     fed.write("DROP TABLE t", "CREATE TABLE t (id integer PRIMARY KEY, v text)", "INSERT INTO t VALUES (7, 'new')")
     with pytest.raises(SourceError, match=r"recopy.*copies nothing to files.* Leave the table out with an exclude"):
         fed.run()
+    notes = [one.note for one in check_pipeline(fed.config, fed.source, fed.target).findings if "recopy" in one.note]
+    assert notes
+    assert all("copies nothing to files" in note for note in notes)
     without = fed.having(tables=TablePatterns(exclude=("public.t",)))
     without.run()
     assert without.comparison().equal

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
+from tests.support.ddl_messages import install
 from tests.support.mariadb_rig import MariaDbRig
 from tests.support.rig import skip_as_the_hint_says
 from tests.support.variants import GATED, gated
@@ -165,3 +166,19 @@ def test_a_column_takes_another_one_s_name_as_the_hint_says(
     skip_as_the_hint_says(maria.rig, told.value)
     maria.rig.run()
     assert maria.rig.comparison().equal
+
+
+@gated
+def test_a_type_that_the_target_has_already_leaves_older_values_to_a_person(maria: MariaDbRig) -> None:
+    source = ("CREATE TABLE good (id integer PRIMARY KEY, v real)",)
+    maria.make(source, ("CREATE TABLE good (id int PRIMARY KEY, v double)",))
+    rig = maria.rig.having(channels=1, lanes=1)
+    install(rig.source_dsn)
+    rig.prepare()
+    rig.write("INSERT INTO good VALUES (1, 0.1)", "ALTER TABLE good ALTER v TYPE double precision")
+    rig.write("INSERT INTO good VALUES (2, 0.1)")
+    with pytest.raises(FatalError, match=r"v became double precision at the source.*: older rows are to have") as told:
+        rig.run()
+    maria.server.run("UPDATE good SET v = 0.10000000149011612", database="test")
+    skip_as_the_hint_says(rig, told.value)
+    maria.require_equal("SELECT id, v FROM good")

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_parallel_apply.commands import reporting_errors
 from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, TargetError
-from airflow_parallel_apply.pipeline.model.finding import Side, command_line, new_finding
+from airflow_parallel_apply.pipeline.model.finding import Side, command_line, hint_of, new_finding
 
 
 def test_a_command_in_a_hint_names_the_pipeline_once_that_is_known() -> None:
@@ -36,3 +36,9 @@ def test_a_finding_names_the_pipeline_in_its_commands() -> None:
     found = new_finding(Side.TARGET, "t", "no", command_line("recopy", ["public.t"]), note=START_ANEW).named("p")
     assert found.fix == ("parallel-apply recopy --pipeline p --table public.t",)
     assert "`parallel-apply drop --pipeline p --log-url …`" in found.note
+
+
+def test_a_hint_shows_the_first_findings_with_all_the_commands_that_belong_together() -> None:
+    found = [new_finding(Side.TARGET, "t", "no", *commands) for commands in (["A"], ["SET b", "SET c", "B"], ["C"])]
+    assert hint_of(found) == "Run A; SET b; SET c; B. `parallel-apply check` shows all commands."
+    assert hint_of(found[1:2]) == "Run SET b; SET c; B."

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.target.mariadb.mapping import literal, prop
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
+from airflow_parallel_apply.pipeline.target.older_rows import holds
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
 
 _NULL: Final = "NULL"
@@ -64,6 +65,11 @@ def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: boo
             yield f"the target has {new.name} already: {_older_rows(new)}"
         elif change.old is None and new is not None and new.fill != _NULL and literal(new) is None:
             yield _older_rows(new)
+        elif change.old is not None and new is not None and not holds(new, change.old):
+            yield (
+                f"{new.name} became {new.type_name} at the source, by a cast or by an expression: older rows are to "
+                "have in it what the source's have since, whatever type it has here"
+            )
     for column in dict.fromkeys((*found.uncertain, *found.unclear)):
         yield f"nothing tells whether {column.name} is the column of before, whose values older rows have"
 
