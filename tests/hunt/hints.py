@@ -49,6 +49,8 @@ _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
 _OTHERWISE: Final = "Should it fail for a value that is there"
 """Begins what helps where the command before it does not."""
+_GO_ON: Final = "Then go on: "
+"""Ends what is done at the source before the rest."""
 _AT_SOURCE: Final = re.compile(r"(?<!\. )(?<!: )\bat the source\b(?!')")
 
 
@@ -143,12 +145,15 @@ class Follower:
         return f"{done}: {result.exit_code} {result.output.strip()[-1000:]}"
 
     def _sql(self, error: Exception, hint: str) -> str:
-        statements = [found.strip() for found in _SQL.findall(hint) if not _PLACEHOLDER.search(found)]
+        first, then, rest = hint.rpartition(_GO_ON)
+        before = self._execute(Side.SOURCE, _statements(first)) if then else ""
+        statements = _statements(rest)
         if not statements:
-            return ""
-        is_of_source = str(error).startswith("the source") and "at the target" not in hint
-        at_source = isinstance(error, SourceError) or is_of_source or bool(_AT_SOURCE.search(hint))
-        return self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
+            return before
+        is_of_source = str(error).startswith("the source") and "at the target" not in rest
+        at_source = isinstance(error, SourceError) or is_of_source or bool(_AT_SOURCE.search(rest))
+        done = self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
+        return f"{before}; {done}" if before else done
 
     def _execute(self, side: Side, statements: list[str]) -> str:
         ran: list[str] = []
@@ -196,9 +201,11 @@ class Follower:
         rig = self._player.rig
         checked = check_pipeline(rig.config, rig.source, rig.target, queue=rig.queue)
         done = [
-            self._execute(finding.side, list(finding.fix))
+            self._execute(side, statements)
             for finding in (checked.findings if "parallel-apply check" in hint else errors(checked.findings))
             if finding.fix and finding.side in (Side.SOURCE, Side.TARGET)
+            for side, statements in ((Side.SOURCE, _at_source(finding.note)), (finding.side, list(finding.fix)))
+            if statements
         ]
         return "; ".join(done) or self._own(error, hint)
 
@@ -342,6 +349,14 @@ class Follower:
             execute(self._player.ledger_dsn, LAPSE)
             return "again"
         return ""
+
+
+def _at_source(note: str) -> list[str]:
+    return _statements(note) if _AT_SOURCE.search(note) else []
+
+
+def _statements(text: str) -> list[str]:
+    return [found.strip() for found in _SQL.findall(text) if not _PLACEHOLDER.search(found)]
 
 
 def _routing(config: Any) -> dict[str, Any]:
