@@ -174,8 +174,8 @@ def test_insertions_that_come_with_other_changes_are_staged_only_where_those_may
     run = merge._run
 
     def told(*arguments: Any, **options: Any) -> None:
-        if arguments[4]:
-            merged.append(arguments[3])
+        if arguments[3]:
+            merged.append(arguments[2])
         run(*arguments, **options)
 
     monkeypatch.setattr(merge, "_run", told)
