@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_parallel_apply.postgres.quoting import suffixed
+
 SECRET = "s3cret"
 LONG = "t" * 63
 
@@ -48,7 +50,7 @@ REFUSALS = {
     "no partition under a name that is taken": Refusal(
         source=f"CREATE TABLE {LONG} (id int PRIMARY KEY)",
         target=f"CREATE TABLE {LONG} (id int PRIMARY KEY) PARTITION BY LIST (id); "
-        f"CREATE TYPE {LONG[:50]}_default AS (n int)",
+        f"CREATE TYPE {suffixed(LONG, '_default')} AS (n int)",
         changes=(f"INSERT INTO {LONG} VALUES (1)",),
         says=("no partition", '_default1"'),
     ),
