@@ -81,3 +81,38 @@ def test_what_cannot_be_made_is_refused_before_anything_is_changed(rig: Rig) -> 
     execute(rig.target_dsn, "DROP VIEW item")
     again(rig, "item", "day")
     require_green_and_equal(rig)
+
+
+@gated
+def test_foreign_keys_are_in_no_way(rig: Rig) -> None:
+    """Neither what they refer to nor the right to it is asked for: they are not made."""
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE u ADD UNIQUE (v, id)", *TABLES, "ALTER TABLE item ADD w text DEFAULT 'first'")
+    rig.write("ALTER TABLE item ADD FOREIGN KEY (w, u_id) REFERENCES u (v, id)")
+    again(rig, "item", "day")
+    require_green_and_equal(rig)
+
+
+@gated
+def test_a_type_of_the_targets_own_is_named(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    rig.write("CREATE DOMAIN money2 AS numeric(8, 2)", "CREATE TABLE d (id integer PRIMARY KEY, m money2)")
+    rig.write("INSERT INTO d VALUES (1, 1.5)")
+    execute(rig.target_dsn, "CREATE DOMAIN money2 AS numeric(6, 3)")
+    with pytest.raises(ParallelApplyError, match="a type of that name has another definition"):
+        again(rig, "d")
+    execute(rig.target_dsn, "DROP DOMAIN money2")
+    again(rig, "d")
+    require_green_and_equal(rig)
+
+
+@gated
+def test_a_sequence_of_the_targets_own_stays_its_own(rig: Rig) -> None:
+    require_green_and_equal(rig)
+    rig.write("CREATE TABLE s (id serial PRIMARY KEY)", "INSERT INTO s DEFAULT VALUES")
+    execute(rig.target_dsn, "CREATE SEQUENCE s_id_seq")
+    with pytest.raises(ConfigurationError, match="cannot be made at the target"):
+        again(rig, "s")
+    execute(rig.target_dsn, "ALTER SEQUENCE s_id_seq RENAME TO mine")
+    again(rig, "s")
+    require_green_and_equal(rig)

@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalErro
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import install
 from tests.support.migrated_table import PARTED, PLAIN, ROWS, assert_equal, begin, either_kind, recopied
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated, variants
 
 FOLLOWED = {
@@ -173,7 +173,9 @@ def test_a_change_of_type_that_depends_on_who_made_it_is_left_to_a_person(rig: R
     with pytest.raises(FatalError, match=r"column at of public\.t became timestamp with time zone"):
         rig.run()
     execute(rig.target_dsn, *retype)
-    rig.run()
+    with pytest.raises(FatalError, match="Nothing shows that the target's older values were cast") as unseen:
+        rig.run()
+    skip_as_the_hint_says(rig, unseen.value)
     assert_equal(rig)
 
 

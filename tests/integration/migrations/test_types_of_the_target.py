@@ -94,6 +94,57 @@ def test_those_of_a_copy_are_the_source_s(rig: Rig) -> None:
     assert_same_texts(rig)
 
 
+@pytest.mark.parametrize("is_apart", [True, pytest.param(False, marks=GATED)])
+def test_a_message_casts_no_row_that_comes_behind_it_under_the_former_type(rig: Rig, is_apart: bool) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, c char(5))")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'ab')")
+    alter = "ALTER TABLE t ALTER c TYPE text"
+    statements = [ddl(alter), "INSERT INTO t VALUES (2, 'ab')", alter, "INSERT INTO t VALUES (3, 'ab')"]
+    if is_apart:
+        rig.write(*statements[:2])
+        rig.run()
+        rig.write(*statements[2:])
+    else:
+        rig.transaction(*statements)
+    with pytest.raises(FatalError, match=r"column c of public\.t became(?s:.*)recopy"):
+        rig.run()
+    if is_apart:
+        recopied(rig).run()
+        assert_same_texts(rig)
+
+
+RETYPE = "ALTER TABLE t ALTER c TYPE timestamptz USING c AT TIME ZONE 'UTC'"
+FOLLOWED = {
+    "a rename beside it": ("CREATE TABLE t (id integer PRIMARY KEY, c timestamp)", "ALTER TABLE t RENAME TO u"),
+    "a table that messages made": ("CREATE TABLE other (id integer)", ""),
+}
+
+
+@pytest.mark.parametrize("messages", variants(FOLLOWED, gated=["a table that messages made"]))
+def test_messages_that_did_all_of_it_are_followed(rig: Rig, messages: str) -> None:
+    table, rename = FOLLOWED[messages]
+    install(rig.source_dsn)
+    rig.both(table)
+    rig.prepare()
+    rig.run()
+    create = "CREATE TABLE t (id integer PRIMARY KEY, c timestamp)"
+    if not rename:
+        rig.transaction(create, ddl(create))
+        rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, '2026-01-01 10:00')")
+    if rename:
+        rig.run()
+    sent = [RETYPE, rename] if rename else [RETYPE]
+    rig.transaction(*(text for one in sent for text in (one, ddl(one))))
+    if rename:
+        rig.run()
+    rig.write(f"INSERT INTO {'u' if rename else 't'} VALUES (2, '2026-01-01 10:00')")
+    rig.run()
+    assert rig.comparison().equal
+
+
 USINGS = {
     "numbers": ("real", "double precision", "g::text::double precision", "0.1"),
     "texts": ("varchar(5)", "text", "'prefix-' || g", "'ab'"),

@@ -34,7 +34,7 @@ def make_tables(connection: Connection, definitions: Definitions) -> tuple[int, 
         if not _is_there(connection, "to_regtype(format('%%I.%%I', %s::text, %s::text))", kind.schema, kind.name):
             connection.execute(kind.text.encode())
     serials = [sequence for sequence in definitions.sequences if not sequence.is_identity]
-    create = sql.SQL("CREATE SEQUENCE IF NOT EXISTS {} ")
+    create = sql.SQL("CREATE SEQUENCE {} ")
     _execute_all(
         connection,
         [
@@ -65,7 +65,7 @@ def make_tables(connection: Connection, definitions: Definitions) -> tuple[int, 
 def make_rest(connection: Connection, definitions: Definitions) -> None:
     """Everything else, inside the caller's transaction. Errors: psycopg's own."""
     additions = (*definitions.indexes, *definitions.checks, *definitions.references, *definitions.ties)
-    _execute_all(connection, [addition.text.encode() for addition in _possible(connection, additions)])
+    _execute_all(connection, [addition.text.encode() for addition in possible(connection, additions)])
 
 
 def rehearse_making(connection: Connection, definitions: Definitions) -> None:
@@ -128,12 +128,12 @@ def _add_all(open_session: Callable[[], Session], additions: Sequence[Addition])
     with closing(open_session()) as session, session.errors("make indexes"):
         connection = session.connection()
         connection.execute(sql.SQL("SET maintenance_work_mem = {}").format(sql.Literal(_INDEX_MEMORY)))
-        for addition in _possible(connection, additions):
+        for addition in possible(connection, additions):
             connection.execute(addition.text.encode())
 
 
-def _possible(connection: Connection, additions: Sequence[Addition]) -> list[Addition]:
-    """A foreign key to a table that the target does not have is left out: nobody follows that table."""
+def possible(connection: Connection, additions: Sequence[Addition]) -> list[Addition]:
+    """Those without foreign keys to tables that the target lacks: nobody follows these. Errors: psycopg's own."""
     needed = [addition.needs for addition in additions if addition.needs is not None]
     query = "SELECT w FROM unnest(%s::text[]) w WHERE to_regclass(w) IS NOT NULL"
     there = {name for (name,) in connection.execute(query, [needed])} if needed else set()

@@ -204,8 +204,9 @@ class Recopy:
             beside.begin(tables)
             empty_tables(connection, [table.own_rows for table in tables])
             beside.require_none(truncated=tables)
-            counts = self._load(connection, then, tables, as_replica=as_replica)
-            self._missing.make_rest(connection, made)
+            with self._missing.filling(made):
+                counts = self._load(connection, then, tables, as_replica=as_replica)
+                keys = self._missing.make_rest(connection, made)
             note_replaced(connection, self._writing, then.relations)
             require_held(connection)
             as_copied = partial(Recopied, recopy_id=recopy_id, offset=then.lsn)
@@ -246,7 +247,7 @@ class Recopy:
             ledger.note_recopied(recorded, above_seqno=applied_seqno)
             write_recopied(connection, self._writing, recorded)
         self._analyze(tables)
-        self._missing.tell(made)
+        self._missing.tell(made, keys)
         return done
 
     def _registered(self) -> PipelineState:

@@ -131,7 +131,7 @@ class Steps:
                     names = self._relations.all_names()
                     with (
                         noting_renames(self._connection, self._session, names),
-                        noting_types(self._connection, self._session, step.text),
+                        noting_types(self._connection, self._session, step.text, names),
                         refusing_rows(self._connection, self._session, step, names),
                         leaving_newer_copies(self._connection, self._session, step),
                     ):

@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns imp
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, describe_tables, lock_tables
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RenamedTable
+from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import forget_all_types, void_types
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.postgres.arrays import named, numbers, texts
@@ -72,7 +73,8 @@ def note_unknown(connection: Connection, session: Session, relations: Sequence[R
     """As `note_tables`, of those tables only of which nothing is noted where they are; what is noted of columns from
     where a table is not any more is forgotten. Errors: psycopg's own.
     """
-    connection.execute(_sql("forget_moved"), {"pipeline": session.pipeline})
+    if connection.execute(_sql("forget_moved"), {"pipeline": session.pipeline}).rowcount:
+        forget_all_types(connection, session)
     known = [relation for relation in relations if relation.oid is not None]
     if known:
         found = connection.execute(_sql("unknown"), {"pipeline": session.pipeline, **_values(known)})
@@ -148,8 +150,10 @@ def describe_applied(
 def hold_applied(
     connection: psycopg.Connection[Any], relations: Sequence[Relation], *, pipeline: str, are_emptied: bool = False
 ) -> tuple[TargetTable, ...]:
-    """As `describe_applied`, of tables that stay so: see `hold_tables`."""
+    """As `describe_applied`, of tables that stay so (see `hold_tables`) and get rows of these definitions."""
     lock_tables(connection, relations)
+    if not are_emptied:
+        void_types(connection, relations, pipeline=pipeline)
     return describe_applied(connection, relations, pipeline=pipeline, are_emptied=are_emptied)
 
 

@@ -40,7 +40,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.rename_columns imp
     left_of_present,
     rename_columns,
 )
-from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import told_types
+from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import forget_types, told_types
 from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import require_cast, retyped, retyped_elsewhere
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, compare_definitions, dropped_computed
@@ -126,6 +126,7 @@ def follow(
     if ddl is DdlPolicy.APPLY:
         index_new_key(connection, old, new)
     note_tables(connection, session, [new])
+    forget_types(connection, session, new)
 
 
 def is_followed(connection: Connection, session: Session, old: Relation, new: Relation) -> bool:

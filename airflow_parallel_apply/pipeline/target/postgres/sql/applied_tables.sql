@@ -6,7 +6,7 @@ WHERE d.datname = current_database()
 
 -- name: forget_moved
 -- The columns of tables that are not where theirs were noted: they may have other numbers there.
-UPDATE {schema}.applied_table SET columns = '{{}}', place = NULL, told_types = '[]'
+UPDATE {schema}.applied_table SET columns = '{{}}', place = NULL
 WHERE pipeline = %(pipeline)s AND columns <> '{{}}' AND place IS DISTINCT FROM ({here}) || target::oid;
 
 -- name: unknown
@@ -39,7 +39,7 @@ CROSS JOIN LATERAL (
 ON CONFLICT (pipeline, source_oid) DO UPDATE SET target = excluded.target, place = excluded.place, columns = CASE
     WHEN known.place = excluded.place AND NOT %(is_certain)s THEN excluded.columns || known.columns
     ELSE excluded.columns
-END, told_types = '[]'
+END
 WHERE %(is_certain)s
     OR known.target = excluded.target
     OR NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = known.target)

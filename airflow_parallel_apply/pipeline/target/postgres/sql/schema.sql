@@ -319,6 +319,12 @@ CREATE TABLE {schema}.unbegun_table (
 );
 
 -- name: upgrade_19
--- Columns to which DDL messages have given other types, by their numbers here, each with the type that it had before, until
--- the table's newer definition is followed.
-ALTER TABLE {schema}.applied_table ADD COLUMN told_types jsonb NOT NULL DEFAULT '[]';
+-- Columns of tables here to which DDL messages have given other types, by their numbers here, with the types that they had:
+-- what they held was cast. Until the table's newer definition is followed, or a row of the older one comes behind it.
+CREATE TABLE {schema}.told_type (
+    pipeline text NOT NULL REFERENCES {schema}.pipeline ON DELETE CASCADE,
+    oid oid NOT NULL,
+    number integer NOT NULL,
+    type_name text NOT NULL,
+    PRIMARY KEY (pipeline, oid, number, type_name)
+);
