@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -13,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Column, Operation, Relation
+from airflow_parallel_apply.pipeline.model.kept_texts import keeps_texts
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
@@ -20,7 +20,7 @@ from airflow_parallel_apply.pipeline.target.redefinition import compare_definiti
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
 
-_LENGTH: Final = re.compile(r"\((\d+)\)$")
+_OR_RUN_ALONE: Final = " Where their texts stay as they are, the run alone is enough."
 
 
 def changed_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,28 +93,13 @@ def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
             table=newer.name,
             column=names[0],
             hint="Update these rows at the source, as far as they are still there, so that they are sent, and "
-            f"{step.skipping}.",
+            f"{step.skipping}.{_OR_RUN_ALONE if len(cast) == len(unknown) else ''}",
         )
 
 
 def _keeps_texts(old: Column, new: Column) -> bool:
-    """True if a cast leaves the text of each value as it is, as far as words that no source owns tell."""
-    if old.type_name == new.type_name:
-        return True
-    match old.value.kind, new.value.kind:
-        case ValueKind.INTEGER, ValueKind.INTEGER:
-            return True
-        case ((ValueKind.INTEGER | ValueKind.DECIMAL), ValueKind.DECIMAL):
-            return old.value.scale == new.value.scale
-        case ValueKind.TEXT, ValueKind.TEXT:
-            longest = _longest(new)
-            is_longer = longest is None or (_longest(old) or longest + 1) <= longest
-            return is_longer and new.kind is KeyKind.TEXT and old.kind is not KeyKind.BLANK_PADDED
-        case _:
-            return False
+    return old.type_name == new.type_name or keeps_texts("text" if _is_enum(old) else old.type_name, new.type_name)
 
 
-def _longest(column: Column) -> int | None:
-    """The characters that a text may have; None where there is no limit."""
-    found = _LENGTH.search(column.type_name)
-    return int(found[1]) if found is not None else None
+def _is_enum(column: Column) -> bool:
+    return column.value.kind is ValueKind.TEXT and column.kind is KeyKind.EXACT

@@ -236,7 +236,8 @@ def holds(newer: Column, older: Column) -> bool:
         return False
     match after.kind.value:
         case "integer":
-            return after.size >= before.size
+            # An oid has no kind: another type prints its upper half, or takes what is negative, otherwise.
+            return after.size >= before.size and newer.kind is older.kind
         case "decimal":
             return after.scale == before.scale and after.precision >= before.precision
         case "text":

@@ -14,10 +14,14 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.value_types import 
 from airflow_parallel_apply.pipeline.target.feed_rows import require_unaltered
 from airflow_parallel_apply.pipeline.target.steps import Redefine
 
+BELOW = {"public.short": "character varying", "public.mood": "enum"}
+"""The types below a domain, and that of an enum."""
+
 
 def relation(number: int, type_name: str) -> Relation:
-    base, *_ = type_name.split("(")
-    kind, value = key_kind(base, is_enum=False, is_deterministic=True), value_type(type_name, base, is_enum=False)
+    base = BELOW.get(type_name, type_name.split("(", maxsplit=1)[0])
+    is_enum = base == "enum"
+    kind, value = key_kind(base, is_enum=is_enum, is_deterministic=True), value_type(type_name, base, is_enum=is_enum)
     column = Column(name="c", type_name=type_name, kind=kind, number=1, value=value)
     return Relation(
         relation_id=number, schema="public", table="t", replica_identity=ReplicaIdentity.FULL, columns=(column,)
@@ -31,7 +35,23 @@ def relation(number: int, type_name: str) -> Relation:
         ("integer", "numeric(9,0)", False),
         ("numeric(6,2)", "numeric(9,2)", False),
         ("numeric(6,2)", "numeric(6,1)", True),
+        ("numeric(6,2)", "numeric", False),
+        ("integer", "numeric", False),
+        ("bigint", "text", False),
+        ("integer", "oid", True),
+        ("oid", "integer", True),
+        ("timestamp(3) without time zone", "timestamp without time zone", False),
+        ("timestamp(0) with time zone", "timestamp with time zone", False),
+        ("timestamp without time zone", "timestamp(3) without time zone", True),
+        ("timestamp without time zone", "timestamp with time zone", True),
         ("character varying(5)", "character varying(9)", False),
+        ("character varying(5)[]", "text[]", False),
+        ("text[]", "text", True),
+        ("character varying(9)", "public.short", True),
+        ("public.mood", "text", False),
+        ("public.mood", "character varying(3)", True),
+        ("xml", "text", True),
+        ("jsonb", "text", False),
         ("character varying(5)", "text", False),
         ("character varying(9)", "character varying(5)", True),
         ("text", "character varying(5)", True),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
-from airflow_parallel_apply.pipeline.target.older_rows import origin_of
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind, ValueType
+from airflow_parallel_apply.pipeline.target.older_rows import holds, origin_of
 
 
 def definition(relation_id: int, *columns: tuple[str, int | None]) -> Relation:
@@ -27,3 +29,15 @@ def test_a_renamed_column_whose_number_only_its_neighbours_tell_is_found() -> No
         1,
         2,
     )
+
+
+def test_an_integer_is_held_by_a_longer_one_and_by_no_oid() -> None:
+    short, long = (
+        Column(name="c", type_name=name, kind=KeyKind.INTEGER, value=ValueType(kind=ValueKind.INTEGER, size=size))
+        for name, size in (("integer", 32), ("bigint", 64))
+    )
+    oid = Column(name="c", type_name="oid", value=long.value)
+    assert holds(long, short)
+    assert not holds(short, long)
+    assert not holds(oid, short)
+    assert not holds(long, oid)

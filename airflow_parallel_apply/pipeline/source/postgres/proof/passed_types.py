@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
-from airflow_parallel_apply.pipeline.source.postgres.catalog.retyping import keeps_texts
+from airflow_parallel_apply.pipeline.model.kept_texts import keeps_texts
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
