@@ -31,5 +31,6 @@ def test_a_key_that_is_a_text_at_the_target_gets_a_type_that_compares_its_values
     relation = Relation(
         relation_id=0, schema="public", table="t", replica_identity=ReplicaIdentity.KEY, columns=(column,)
     )
-    table: Any = SimpleNamespace(relation=relation, columns={"k": SimpleNamespace(plain_type_sql="text")})
+    found = SimpleNamespace(plain_type_sql="text", type_sql="text", declared_sql="text", has_default=False)
+    table: Any = SimpleNamespace(relation=relation, columns={"k": found})
     assert (f"TYPE {type_name} USING" in rows_differ(table)) == is_told
