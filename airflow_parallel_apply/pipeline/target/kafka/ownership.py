@@ -71,7 +71,7 @@ class Ownership:
         if head is not None and head.format not in ("", self._address.format):
             raise ConfigurationError(
                 f"pipeline {self._pipeline} has sent messages of the format {head.format}, and the connection asks for "
-                f"{self._address.format}: the topics would have both, and a row two keys",
+                f"{self._address.format}: the topics would have messages of both",
                 pipeline=self._pipeline,
                 hint=f"Give the connection format={head.format} again. {START_ELSEWHERE}",
             )
