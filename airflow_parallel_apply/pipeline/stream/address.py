@@ -18,20 +18,22 @@ _ROUTER: Final = Served(name="a router", carries="token and rows")
 
 
 def log_path(url: str) -> Path:
-    """The directory of a log that no router serves, from `file:///dir` or a path. Errors: `ConfigurationError`."""
+    """The directory of a log that no router serves, from `file:///dir` or a path. Errors: `ConfigurationError`, which
+    never repeats the URL.
+    """
     if is_service(url):
         raise ConfigurationError(
             "log_url names a router, and this needs the log's directory",
             hint="Give the directory itself, on a host that has it: capture's or the router's.",
         )
     parts = urlsplit(url)
-    if "://" not in url:
+    if not parts.scheme:
         path = url
     elif parts.scheme == "file" and parts.netloc in _LOCAL_HOSTS:
         path = unquote(parts.path)
     else:
         raise ConfigurationError(
-            f"log_url {url!r}: logs of this kind are not supported",
+            f"log_url {parts.scheme}:…: logs of this kind are not supported",
             hint="log_url takes a directory that every worker sees, file:///… or /…, or a router's log, grpcs://….",
         )
     if not path:
