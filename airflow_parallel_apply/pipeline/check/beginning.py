@@ -68,7 +68,7 @@ def _trouble(start: Start, log: LogReader, has_changes: Callable[[LogPlace], boo
         case Start.EMPTY if not log.identity.begins_empty:
             return "the source's tables may have had rows when it began, which this target would lack"
         case Start.EMPTY if state.purged_seqno != NO_SEQNO:
-            return f"it begins behind seqno {state.purged_seqno}: what was before is purged"
+            return f"it begins with seqno {state.purged_seqno + 1}: what was before is purged"
         case Start.EQUAL if not is_at_beginning or _has_changes(has_changes, state.place, is_shared=is_shared):
             return "the source has changed since it began: a target that is equal now would get these changes again"
         case Start.COPY if is_shared or not is_at_beginning:

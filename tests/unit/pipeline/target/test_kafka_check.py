@@ -83,3 +83,17 @@ def test_a_pipeline_sends_messages_of_one_format(address: KafkaAddress) -> None:
     with pytest.raises(ConfigurationError, match=r"format json, .* debezium.*format=json again"):
         owning(replace(address, format=MessageFormat.DEBEZIUM)).own(2)
     assert owning(address).own(2)
+
+
+def test_a_pipeline_of_an_earlier_version_keeps_the_format_that_its_next_owner_has(address: KafkaAddress) -> None:
+    positions = Positions(address, "q")
+    ownership = Ownership(address, "q", positions, None)
+    Topics(address).ensure(positions.topic, partitions=2, is_compacted=True)
+    ownership.lay_out(log_id="log", routing=Routing(channels=1), generation=1)
+    head = positions.head()
+    assert head is not None
+    producer = fence(address, ["one"])["one"]
+    with transaction(producer):
+        positions.write_head(producer, replace(head, format=""))
+    assert ownership.own(2)
+    assert positions.head() == replace(head, format="json", generation=2)
