@@ -43,7 +43,7 @@ def test_a_new_table_with_rows_needs_one_command(rig: Rig, caplog: pytest.LogCap
     change(rig, "before the copy")
     for step in (rig.run, lambda: again(rig.having(create_tables=False), "item", "day")):
         with pytest.raises(
-            ParallelApplyError, match=r"public\.item is missing.*`parallel-apply recopy --create-tables`"
+            ParallelApplyError, match=r"public\.item is missing.*`recopy` of the table with --create-tables"
         ):
             step()
     with caplog.at_level(logging.WARNING):
@@ -62,7 +62,7 @@ def test_a_table_that_the_target_lost_is_made_again(rig: Rig) -> None:
     require_green_and_equal(rig)
     execute(rig.target_dsn, "DROP TABLE t")
     change(rig, "meanwhile")
-    with pytest.raises(ParallelApplyError, match=r"t is missing.*`parallel-apply recopy --create-tables`"):
+    with pytest.raises(ParallelApplyError, match=r"t is missing.*`recopy` of the table with --create-tables"):
         rig.run()
     ends = ["--source", rig.source_dsn, "--target", rig.target_dsn, "--log-url", rig.config.log_url]
     done = CliRunner().invoke(app, ["recopy", "--create-tables", "--pipeline", "p", "--table", "public.t", *ends])

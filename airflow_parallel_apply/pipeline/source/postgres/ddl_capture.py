@@ -57,13 +57,13 @@ _FORMER: Final = {
         "capture_rewrite",
         "it takes a USING for none in an extension's script, in a session without standard_conforming_strings, or in "
         "capital letters under a Turkish or Azerbaijani locale, so older rows may differ",
-        "until then `recopy` a table whose column such a statement has given another type",
+        "until then `parallel-apply recopy` a table whose column such a statement has given another type",
     ),
     "sighting": (
         "sighting",
         "what it tells of older rows in new columns is printed under the settings of the session that adds them, so it "
         "proves nothing",
-        "until then more migrations need a recopy",
+        "until then more migrations need `parallel-apply recopy`",
     ),
 }
 """Functions of earlier versions: each one's name, what it lacks, and what helps until it is renewed."""

@@ -205,8 +205,8 @@ def _missing(connection: Connection, session: Session, relation: Relation) -> Fi
     if connection.execute("SELECT to_regnamespace(quote_ident(%s))", [relation.schema]).fetchone() == (None,):
         fix.insert(0, f"CREATE SCHEMA IF NOT EXISTS {quoted(relation.schema)}")
     note = (
-        "Columns and key only. A first run with create_tables makes all of it; later `parallel-apply recopy "
-        "--create-tables` does, and copies the rows. Use that, too, if the table was there and was dropped: its rows "
+        "Columns and key only. A first run with create_tables makes all of it; later `recopy` of the table with "
+        "--create-tables does, and copies the rows. Use that, too, if the table was there and was dropped: its rows "
         "are gone."
     )
     return about(relation, f"{relation.name} is missing", *fix, note=note)
