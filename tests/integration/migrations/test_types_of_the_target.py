@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.log.open import open_reader
+from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import void_types
 from tests.support.ddl_messages import ddl, install
 from tests.support.migrated_table import recopied
 from tests.support.rig import Rig, execute
@@ -113,6 +116,20 @@ def test_a_message_casts_no_row_that_comes_behind_it_under_the_former_type(rig: 
     if is_apart:
         recopied(rig).run()
         assert_same_texts(rig)
+
+
+def test_channels_do_not_wait_for_each_other_to_void_what_a_message_told(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, c char(5))")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'ab')", ddl("ALTER TABLE t ALTER c TYPE text"))
+    rig.run()
+    relation = open_reader(rig.config.log_url).state().relations[-1]
+    with psycopg.connect(rig.target_dsn) as one, psycopg.connect(rig.target_dsn) as other:
+        other.execute("SET lock_timeout = '1s'")
+        for connection in (one, other):
+            void_types(connection, [relation], pipeline="p")
+    assert rig.rows("SELECT count(*) FROM parallel_apply.told_type") == [(0,)]
 
 
 RETYPE = "ALTER TABLE t ALTER c TYPE timestamptz USING c AT TIME ZONE 'UTC'"

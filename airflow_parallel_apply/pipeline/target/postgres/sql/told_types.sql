@@ -29,14 +29,20 @@ WHERE t.pipeline = %(pipeline)s AND (n.nspname, c.relname) = (%(schema)s, %(tabl
 SELECT EXISTS (SELECT FROM {schema}.told_type WHERE pipeline = %(pipeline)s);
 
 -- name: forget
--- What is noted of columns whose former type, or type of now, is that of these definitions.
-DELETE FROM {schema}.told_type t
-USING unnest(%(schemas)s::text[], %(tables)s::text[], %(names)s::text[], %(types)s::text[]) AS w (schema, name, column_name, type_name)
-JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
-JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = w.column_name
-WHERE t.pipeline = %(pipeline)s AND t.oid = c.oid AND t.number = a.attnum
-    AND w.type_name = CASE WHEN %(are_followed)s THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.type_name END;
+-- What is noted of columns whose former type, or type of now, is that of these definitions. What another transaction forgets
+-- just now is left to it, and waits for nobody: if it is undone, its rows come again.
+DELETE FROM {schema}.told_type WHERE ctid = ANY (ARRAY(
+    SELECT t.ctid
+    FROM unnest(%(schemas)s::text[], %(tables)s::text[], %(names)s::text[], %(types)s::text[])
+        AS w (schema, name, column_name, type_name)
+    JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = w.column_name
+    JOIN {schema}.told_type t ON t.pipeline = %(pipeline)s AND t.oid = c.oid AND t.number = a.attnum
+    WHERE w.type_name
+        = CASE WHEN %(are_followed)s THEN pg_catalog.format_type(a.atttypid, a.atttypmod) ELSE t.type_name END
+    FOR UPDATE OF t SKIP LOCKED
+));
 
 -- name: forget_all
 DELETE FROM {schema}.told_type WHERE pipeline = %(pipeline)s;
