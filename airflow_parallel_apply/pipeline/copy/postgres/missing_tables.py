@@ -84,7 +84,8 @@ class MissingTables:
         try:
             yield
         except TargetError as error:
-            if error.table in {f"{made.schema}.{made.table}" for made in definitions.tables}:
+            names = {f"{made.schema}.{made.table}" for made in definitions.tables}
+            if error.table in names and "ALTER TABLE" in (error.hint or ""):
                 error.hint = _MADE_SO
             raise
 
