@@ -6,11 +6,10 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from airflow_parallel_apply.pipeline.config import TablePatterns
@@ -19,62 +18,10 @@ from airflow_parallel_apply.pipeline.encode.files.dataset import Dataset
 from airflow_parallel_apply.pipeline.encode.files.place import FilePlace
 from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.progress import Encoded
-from airflow_parallel_apply.pipeline.errors import ConfigurationError, EncodeError, LogError, Unavailable
-from airflow_parallel_apply.pipeline.export import ExportOptions, ExportReport, export_changes
-from airflow_parallel_apply.pipeline.log.open import open_reader
-from airflow_parallel_apply.pipeline.log.writing import open_writer
+from airflow_parallel_apply.pipeline.errors import Unavailable
 from tests.support import written_log
+from tests.support.exported_files import CHANGES, changes, data_files, export
 from tests.support.written_log import Change, append, make_log
-
-TRANSACTIONS = [
-    [Change("I", 1, "a"), Change("I", 2, "b")],
-    [Change("U", 1, "a2"), Change("I", 3, None)],
-    [Change("D", 2)],
-    [Change("T")],
-    [Change("I", 4, "d")],
-]
-CHANGES = [
-    (0, 0, "insert", 1, "a"), (0, 1, "insert", 2, "b"), (1, 0, "update", 1, "a2"), (1, 1, "insert", 3, None),
-    (2, 0, "delete", 2, None), (3, 0, "truncate", None, None), (4, 0, "insert", 4, "d"),
-]  # fmt: skip
-
-
-@pytest.fixture
-def log_url(tmp_path: Path) -> str:
-    url = str(tmp_path / "log")
-    make_log(url)
-    append(url, 0, TRANSACTIONS)
-    return url
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> str:
-    return str(tmp_path / "out")
-
-
-def export(log_url: str, place: str, **more: Any) -> ExportReport:
-    call = {name: more.pop(name) for name in ("report", "cancelled") if name in more}
-    return export_changes(open_reader(log_url), place, ExportOptions(**more), **call)
-
-
-def changes(place: str) -> list[tuple[Any, ...]]:
-    """The changes that the manifests name, by seqno and fragno."""
-    dataset = Dataset(FilePlace(place))
-    found = []
-    for manifest in dataset.manifests():
-        for file in manifest.files:
-            rows = pq.read_table(Path(place) / file.path).to_pylist()
-            assert len(rows) == file.rows
-            assert (Path(place) / file.path).stat().st_size == file.bytes_
-            places = [(row["_seqno"], row["_fragno"]) for row in rows]
-            assert places == sorted(places), "a file's rows are in order"
-            assert (places[0][0], places[-1][0]) == (file.first_seqno, file.last_seqno)
-            found += [(row["_seqno"], row["_fragno"], row["_operation"], row["id"], row["v"]) for row in rows]
-    return sorted(found, key=lambda row: row[:2])
-
-
-def data_files(place: str) -> list[Path]:
-    return sorted(path for path in Path(place).rglob("*") if path.is_file() and path.parent.name != "_manifests")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4, 16])
@@ -285,67 +232,6 @@ def test_only_the_tables_that_are_wanted_are_exported(log_url: str, place: str) 
     assert export(log_url, place).files == (), "the position is that of the place"
 
 
-def test_a_place_keeps_one_log_and_one_format(log_url: str, place: str, tmp_path: Path) -> None:
-    export(log_url, place, until_seqno=1)
-    with pytest.raises(EncodeError, match="format is parquet"):
-        export(log_url, place, format=Format.CSV)
-
-
-def test_a_log_that_was_set_back_is_noticed(log_url: str, place: str, tmp_path: Path) -> None:
-    export(log_url, place)
-    former = str(tmp_path / "former")
-    make_log(former)
-    append(former, 0, TRANSACTIONS[:3])
-    with pytest.raises(Unavailable, match=r"ends at seqno 2, and .* up to seqno 4: .*another place"):
-        export(former, place)
-    assert changes(place) == CHANGES
-
-
-def test_a_log_that_was_set_back_and_has_grown_again_is_noticed(log_url: str, place: str, tmp_path: Path) -> None:
-    export(log_url, place)
-    again = str(tmp_path / "again")
-    make_log(again)
-    append(again, 0, [*TRANSACTIONS, [Change("I", 5, "e")]], times=[datetime(2027, 1, 1, tzinfo=UTC)] * 6)
-    with pytest.raises(EncodeError, match=r"another transaction of seqno 4 than the one that .*another place"):
-        export(again, place)
-    append(log_url, 5, [[Change("I", 5, "e")]])
-    export(log_url, place)
-    assert changes(place) == [*CHANGES, (5, 0, "insert", 5, "e")]
-
-
-def test_what_was_purged_is_told_with_what_leads_on(log_url: str, place: str) -> None:
-    export(log_url, place, until_seqno=1)
-    assert open_writer(log_url).purge(4)
-    with pytest.raises(LogError, match=r"seqnos 2 to 4 were purged from the log, and .* a query, .* a new log"):
-        export(log_url, place)
-    assert str(export(log_url, place, until_seqno=1)).startswith("nothing to export"), "a task that was cleared"
-
-
-def test_a_file_that_was_swept_before_its_commit_is_noticed(log_url: str, place: str) -> None:
-    def sweep(encoded: Encoded) -> None:
-        for path in data_files(place):
-            path.unlink()
-
-    with pytest.raises(EncodeError, match="not there any more"):
-        export(log_url, place, threads=1, report=sweep)
-    assert Dataset(FilePlace(place)).newest() is None
-
-
-def test_a_manifest_that_is_gone_or_damaged_is_named(log_url: str, place: str) -> None:
-    export(log_url, place, until_seqno=1)
-    (first,) = (Path(place) / "_manifests").iterdir()
-    export(log_url, place)
-    content = first.read_bytes()
-    first.unlink()
-    with pytest.raises(EncodeError, match=r"manifests 0 to 0 of .* are gone"):
-        export(log_url, place)
-    first.write_bytes(content)
-    last = first.with_name(first.name.replace("0.json", "1.json"))
-    last.write_bytes(last.read_bytes().replace(b'"rows":', b'"rowz":'))
-    with pytest.raises(EncodeError, match=r"00000000000000000001\.json is no manifest"):
-        export(log_url, place)
-
-
 @pytest.mark.parametrize("format_", Format)
 def test_every_format_writes_files_of_its_kind(log_url: str, place: str, format_: Format) -> None:
     report = export(log_url, place, format=format_, threads=1)
@@ -363,15 +249,3 @@ def test_another_file_system_takes_files_as_well(log_url: str) -> None:
     assert [manifest.version for manifest in Dataset(place).manifests()] == [0, 1]
     assert not place.publish("_manifests/00000000000000000001.json", b"")
     assert all(file.startswith("memory://") for file in export(log_url, f"{url}-2").files)
-
-
-@pytest.mark.parametrize("url", ["ftp://host/dir", "http://host/dir"])
-def test_a_place_where_files_cannot_appear_together_is_refused(log_url: str, url: str) -> None:
-    with pytest.raises(ConfigurationError, match="appear once"):
-        export(log_url, url)
-
-
-def test_threads_below_one_are_refused() -> None:
-    for threads in (0, -1):
-        with pytest.raises(ConfigurationError, match="threads"):
-            ExportOptions(threads=threads)

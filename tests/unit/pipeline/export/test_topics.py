@@ -34,20 +34,10 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.client import fence, kafka_errors
 from airflow_parallel_apply.pipeline.target.kafka.sending import open_transaction, produce
+from tests.support import exported_files
 from tests.support.kafka import committed
-from tests.support.written_log import Change, append, make_log
 
-TRANSACTIONS = [
-    [Change("I", 1, "a"), Change("I", 2, "b")],
-    [Change("U", 1, "a2"), Change("I", 3, None)],
-    [Change("D", 2)],
-    [Change("T")],
-    [Change("I", 4, "d")],
-]
-CHANGES = [
-    (0, "insert", 1, "a"), (0, "insert", 2, "b"), (1, "update", 1, "a2"), (1, "insert", 3, None),
-    (2, "delete", 2, None), (3, "truncate", None, None), (4, "insert", 4, "d"),
-]  # fmt: skip
+CHANGES = [(seqno, operation, id_, v) for seqno, _, operation, id_, v in exported_files.CHANGES]
 TOPIC = "shop.public.t"
 
 
@@ -55,14 +45,6 @@ TOPIC = "shop.public.t"
 def broker() -> Iterator[KafkaBroker]:
     with KafkaBroker(default_partitions=1) as found:
         yield found
-
-
-@pytest.fixture
-def log_url(tmp_path: Path) -> str:
-    url = str(tmp_path / "log")
-    make_log(url)
-    append(url, 0, TRANSACTIONS)
-    return url
 
 
 def export(broker: KafkaBroker, log_url: str, *, query: str = "", **more: Any) -> ExportReport:
