@@ -4,6 +4,7 @@ variable that an API server which fails did not tell, too.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final, NoReturn, cast
 
 from airflow.sdk import BaseHook, Connection
@@ -69,7 +70,14 @@ def _missing(conn_id: str, parameter: str, error: Exception) -> NoReturn:
     what = f"{parameter}: connection {conn_id!r} cannot be read"
     if not is_absent(GetConnection(conn_id=conn_id)):
         raise Unavailable(f"{what}: Airflow's API server does not tell it now", hint="It is tried again.") from error
+    variable = f"AIRFLOW_CONN_{conn_id.upper()}"
+    if variable in os.environ:
+        # Airflow takes a variable that it cannot read for one that is not set.
+        raise ConfigurationError(
+            f"{what}: Airflow cannot read the environment variable {variable}",
+            hint="Correct it: it takes a URI, or JSON with conn_type, host, login, password, schema, port and extra.",
+        ) from error
     raise ConfigurationError(
         f"{what}: {str(error).splitlines()[0]}",
-        hint=f"Create it (Admin, Connections), or set AIRFLOW_CONN_{conn_id.upper()} to a URI or to whole JSON.",
+        hint=f"Create it (Admin, Connections), or set {variable} to a URI or to whole JSON.",
     ) from error

@@ -38,6 +38,10 @@ def log_path(url: str) -> Path:
         )
     if not path:
         raise ConfigurationError("log_url is empty", hint="log_url takes a directory: file:///… or /….")
+    if path.startswith("~"):
+        raise ConfigurationError(
+            "log_url begins with ~, which is another directory for each user", hint="Give the directory's whole path."
+        )
     return Path(path).absolute()
 
 

@@ -19,3 +19,9 @@ def test_every_form_of_a_directory_s_url_names_the_same_one(url: str) -> None:
 def test_a_log_elsewhere_is_no_directory_of_this_process(url: str) -> None:
     with pytest.raises(ConfigurationError, match="are not supported"):
         log_path(url)
+
+
+@pytest.mark.parametrize("url", ["~/log", "~airflow/log", "file:~/log"])
+def test_a_home_directory_is_not_guessed(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="another directory for each user"):
+        log_path(url)

@@ -50,7 +50,8 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_anew(
     lane = Lane(broker, tmp_path, "&topic.metadata.propagation.max.ms=500")
     lane.commit(lane.staged(-1, 1))
     broker.state.delete(TOPIC)
-    with pytest.raises(Unavailable, match=rf"{TOPIC}: Local: Unknown (topic|partition)"):
+    # A busy machine's client may give up before it learns that the topic is gone.
+    with pytest.raises(Unavailable, match=rf"{TOPIC}: Local: Unknown (topic|partition)|not taken by the brokers"):
         lane.commit(lane.staged(0, 2))
     lane.take("second")
     lane.commit(lane.staged(0, 2))
