@@ -126,7 +126,7 @@ def test_a_connection_that_the_api_server_does_not_tell_now_is_asked_for_again(
 
 def test_a_variable_that_is_cut_off_is_told_what_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     define(monkeypatch, "shop", '{"conn_type": "postgres"')
-    with pytest.raises(ConfigurationError, match="cannot read the environment variable AIRFLOW_CONN_SHOP.*JSON with conn_type"):
+    with pytest.raises(ConfigurationError, match="cannot read the environment variable AIRFLOW_CONN_SHOP"):
         connections.database("shop", parameter="source_conn_id")
 
 

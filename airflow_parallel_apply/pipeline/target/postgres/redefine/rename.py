@@ -129,7 +129,8 @@ def _left(
     missing: set[Name],
     is_undone: bool,
 ) -> PlanError:
-    what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in renaming.pairs)
+    at_source = newer.renaming or renaming
+    what = ", ".join(f"{'.'.join(old)} became {'.'.join(new)}" for old, new in at_source.pairs)
     if missing:
         # Of what is there: another one that has its name now is to be made.
         renaming = replace(renaming, pairs=tuple(pair for pair in renaming.pairs if pair[0] not in missing))
