@@ -308,7 +308,8 @@ def _without_key(relation: Relation) -> SourceError:
         op="capture",
         table=relation.name,
         hint=f"Unless it has one by now, give the table a primary key{without}, or let the source send whole old "
-        f"rows of it (REPLICA IDENTITY FULL). {_copied_anew(relation)}",
+        "rows of it (REPLICA IDENTITY FULL). Under REPLICA IDENTITY NOTHING no key serves: set it to DEFAULT. "
+        f"{_copied_anew(relation)}",
     )
 
 

@@ -90,6 +90,24 @@ def test_a_key_of_a_partition_alone_is_none_of_the_table_and_the_hint_leads_on(r
     assert comparison.equal, comparison
 
 
+@gated
+def test_a_partitioned_table_that_names_no_identity_has_its_key_again_as_the_hint_says(rig: Rig) -> None:
+    rig.both(
+        "CREATE TABLE t (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE t1 PARTITION OF t DEFAULT",
+    )
+    rig.prepare()
+    rig.write("ALTER TABLE t REPLICA IDENTITY NOTHING", "INSERT INTO t VALUES (1, 'a')", "UPDATE t SET v = 'b'")
+    with pytest.raises(FatalError, match="Under REPLICA IDENTITY NOTHING no key serves: set it to DEFAULT") as told:
+        rig.run()
+    rig.write("ALTER TABLE t REPLICA IDENTITY DEFAULT")
+    follow(rig, str(told.value))
+    rig.write("UPDATE t SET v = 'c'")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
 def follow(rig: Rig, told: str) -> None:
     """Follow the hint, word by word."""
     found = re.search(r"Run (ALTER TABLE .*?) at the source", told)
