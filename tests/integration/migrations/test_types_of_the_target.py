@@ -118,6 +118,22 @@ def test_a_message_casts_no_row_that_comes_behind_it_under_the_former_type(rig: 
         assert_same_texts(rig)
 
 
+@gated
+def test_a_message_casts_no_row_of_a_copy_that_comes_behind_it_under_the_former_type(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, c char(5))")
+    rig.prepare()
+    alter = "ALTER TABLE t ALTER c TYPE text"
+    rig.write("INSERT INTO t VALUES (1, 'ab')", ddl(alter))
+    rig.run()
+    recopied(rig)
+    rig.write(alter, "INSERT INTO t VALUES (2, 'ab')")
+    with pytest.raises(FatalError, match=r"column c of public\.t became(?s:.*)recopy"):
+        rig.run()
+    recopied(rig).run()
+    assert_same_texts(rig)
+
+
 def test_channels_do_not_wait_for_each_other_to_void_what_a_message_told(rig: Rig) -> None:
     install(rig.source_dsn)
     rig.both("CREATE TABLE t (id integer PRIMARY KEY, c char(5))")

@@ -63,6 +63,7 @@ def note_tables(
 
 def note_replaced(connection: Connection, session: Session, relations: Sequence[Relation]) -> None:
     """Note the tables of these names, whose rows a copy has put in the place of all others. Errors: psycopg's own."""
+    void_types(connection, relations, pipeline=session.pipeline)
     connection.execute(
         statement("applied_tables", "forget_others"), {"pipeline": session.pipeline, **_values(relations)}
     )

@@ -2,7 +2,7 @@
 
 Where a column had the source's type, such a message cast its older values as the source did. One that had a type of its
 own may look the same behind the message, and nothing has cast its values. Nor those of a row that comes behind the
-message under the former type: it voids the note.
+message under the former type, be it with a copy: it voids the note.
 """
 
 from __future__ import annotations
