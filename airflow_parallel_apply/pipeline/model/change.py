@@ -76,7 +76,9 @@ class Column:
     `kind`: how a key compares it. `number`: which column of the table it is, through all renaming; None in a log of a
     version that did not ask, and where `is_unclear`: the source's catalog had gone on before it was asked. `fill`: the
     SQL literal that rows older than the column have; None where that is not known. `generated`: whether the source
-    computes it; None where that is not known. `value`: what its texts mean.
+    computes it; None where that is not known. `value`: what its texts mean. `type_number`: the source's for a
+    type that somebody made, which keeps it under another name; None of any other, and in a log of a version that did
+    not ask.
     """
 
     name: str
@@ -88,10 +90,19 @@ class Column:
     is_unclear: bool = False
     generated: bool | None = None
     value: ValueType = OPAQUE
+    type_number: int | None = None
+
+    def has_type_of(self, other: Column) -> bool:
+        """True if their types are one, maybe under another name, so that no value was cast."""
+        is_one = self.type_number is not None and self.type_number == other.type_number
+        # Limits in brackets are no part of a type's number, and other ones cast.
+        is_renamed = is_one and "(" not in self.type_name + other.type_name
+        return self.type_name == other.type_name or is_renamed
 
     def is_as(self, other: Column) -> bool:
         """True if both are one column, unchanged, as far as their logs' versions tell. What older rows have of it does
-        not count; nor do the kind and the values' type, which the type and, of a key, `Relation.canonical` tell.
+        not count; nor do the type's number, the kind and the values' type, which the type and, of a key,
+        `Relation.canonical` tell.
         """
         return (
             (self.name, self.type_name, self.key) == (other.name, other.type_name, other.key)
@@ -232,6 +243,7 @@ class Relation:
             ],
             "kinds": [column.kind for column in self.columns],
             "values": [str(column.value) for column in self.columns],
+            "type_numbers": [column.type_number for column in self.columns],
             "computed": self.computed,
             "computed_numbers": self.computed_numbers,
             "expressions": self.expressions,
@@ -250,7 +262,7 @@ class Relation:
             # Older versions of the software did not keep them.
             oid=value.get("oid"),
             renaming=_renaming_from_json(value.get("renaming")),
-            columns=_columns_from_json(value["columns"], value.get("kinds"), value.get("values")),
+            columns=_columns_from_json(value),
             computed=_tuple(value.get("computed")),
             computed_numbers=_tuple(value.get("computed_numbers")),
             expressions=tuple((name, text) for name, text in value.get("expressions", ())),
@@ -281,23 +293,24 @@ def _identity_from_json(word: str) -> ReplicaIdentity:
     return ReplicaIdentity(former.IDENTITIES.get(word, word))
 
 
-def _columns_from_json(
-    columns: Sequence[Sequence[Any]], kinds: Sequence[str] | None, values: Sequence[str] | None
-) -> tuple[Column, ...]:
-    """Logs of earlier versions have neither kinds nor types of values."""
+def _columns_from_json(value: dict[str, Any]) -> tuple[Column, ...]:
+    """Logs of earlier versions have neither kinds nor types of values, nor the types' numbers."""
+    kinds, values, type_numbers = (value.get(name) for name in ("kinds", "values", "type_numbers"))
     return tuple(
         _column_from_json(
             KeyKind(kinds[place]) if kinds is not None else former.kind_of(column[1]),
             ValueType.parse(values[place]) if values is not None else former.value_type_of(column[1]),
+            type_numbers[place] if type_numbers is not None else None,
             *column,
         )
-        for place, column in enumerate(columns)
+        for place, column in enumerate(value["columns"])
     )
 
 
 def _column_from_json(
     kind: KeyKind,
     value: ValueType,
+    type_number: int | None,
     name: str,
     type_name: str,
     key: bool,
@@ -318,18 +331,8 @@ def _column_from_json(
         is_unclear=is_unclear,
         generated=generated,
         value=value,
+        type_number=type_number,
     )
-
-
-def names_since(relations: Sequence[Relation], after_seqno: int) -> frozenset[tuple[str, str]]:
-    """Schema and name of each table that these define: what it has behind this seqno, and what it gets later."""
-    names: dict[int | str, set[tuple[str, str]]] = {}
-    for relation in relations:
-        table = relation.oid or relation.name
-        if relation.first_seqno is not None and NO_SEQNO < relation.first_seqno <= after_seqno:
-            names[table] = set()
-        names.setdefault(table, set()).add((relation.schema, relation.table))
-    return frozenset[tuple[str, str]]().union(*names.values())
 
 
 def _renaming_from_json(value: Any) -> Renaming | None:

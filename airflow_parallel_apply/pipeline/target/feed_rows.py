@@ -98,7 +98,7 @@ def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
 
 
 def _keeps_texts(old: Column, new: Column) -> bool:
-    return old.type_name == new.type_name or keeps_texts("text" if _is_enum(old) else old.type_name, new.type_name)
+    return old.has_type_of(new) or keeps_texts("text" if _is_enum(old) else old.type_name, new.type_name)
 
 
 def _is_enum(column: Column) -> bool:

@@ -229,7 +229,7 @@ def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | N
 
 def holds(newer: Column, older: Column) -> bool:
     """True if what a column held is the same now, but for texts that are too long: its type is, or was made wider."""
-    if newer.type_name == older.type_name:
+    if newer.has_type_of(older):
         return True
     after, before = newer.value, older.value
     if after.kind is not before.kind:

@@ -52,8 +52,9 @@ from airflow_parallel_apply.pipeline.ledger.protocol import LeaseRequest, Pipeli
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader, reader_if_there
 from airflow_parallel_apply.pipeline.log.readers import read_readers, with_forget_commands
-from airflow_parallel_apply.pipeline.model.change import Relation, names_since
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line, refuse
+from airflow_parallel_apply.pipeline.model.names_since import names_since
 from airflow_parallel_apply.pipeline.model.origin import CommitOrigin
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import own_name

@@ -18,11 +18,11 @@ BELOW = {"public.short": "character varying", "public.mood": "enum"}
 """The types below a domain, and that of an enum."""
 
 
-def relation(number: int, type_name: str) -> Relation:
+def relation(number: int, type_name: str, type_number: int | None = None) -> Relation:
     base = BELOW.get(type_name, type_name.split("(", maxsplit=1)[0])
     is_enum = base == "enum"
     kind, value = key_kind(base, is_enum=is_enum, is_deterministic=True), value_type(type_name, base, is_enum=is_enum)
-    column = Column(name="c", type_name=type_name, kind=kind, number=1, value=value)
+    column = Column(name="c", type_name=type_name, kind=kind, number=1, value=value, type_number=type_number)
     return Relation(
         relation_id=number, schema="public", table="t", replica_identity=ReplicaIdentity.FULL, columns=(column,)
     )
@@ -65,3 +65,22 @@ def test_a_type_that_may_change_older_texts_stops_a_feed(old: str, new: str, is_
     step = Redefine(older_id=0, newer_id=1, ddl=DdlPolicy.APPLY)
     with pytest.raises(PlanError) if is_refused else nullcontext():
         require_unaltered([step], (relation(0, old), relation(1, new)).__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_refused"),
+    [
+        (("public.couple", 16400), ("public.pair", 16400), False),
+        (("public.couple[]", 16400), ("app.pair[]", 16400), False),
+        (("public.couple", 16400), ("public.pair", 16500), True),
+        (("public.couple", None), ("public.pair", 16400), True),
+        (("public.place(2)", 16400), ("public.place(3)", 16400), True),
+        (("interval", None), ("interval year", None), True),
+    ],
+)
+def test_a_type_of_another_name_alone_changes_no_text(
+    old: tuple[str, int | None], new: tuple[str, int | None], is_refused: bool
+) -> None:
+    step = Redefine(older_id=0, newer_id=1, ddl=DdlPolicy.APPLY)
+    with pytest.raises(PlanError) if is_refused else nullcontext():
+        require_unaltered([step], (relation(0, *old), relation(1, *new)).__getitem__)

@@ -15,6 +15,10 @@ from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, sends_generated
+from airflow_parallel_apply.pipeline.source.postgres.catalog.computed_columns import (
+    computed_columns,
+    expressions_of_columns,
+)
 from airflow_parallel_apply.pipeline.source.postgres.catalog.former_keys import had_key_before, is_partial
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import settle_numbers, with_fills
 from airflow_parallel_apply.pipeline.source.postgres.catalog.key_kinds import key_kind
@@ -36,6 +40,8 @@ _IDENTITIES: Final = {
 }
 """By the letter that the catalog and relation messages have."""
 _KEPT_COLUMNS: Final = 4096
+_FIRST_MADE: Final = 16384
+"""The first number of a type that did not come with the server."""
 _UNIDENTIFIED_LEAVES: Final = """
 SELECT n.nspname::text, c.relname::text
 FROM pg_catalog.pg_partition_tree(%s::bigint::oid::regclass) t
@@ -199,13 +205,14 @@ def _described(
     # An ordinary table's message says itself what was sent, whatever its identity is by now.
     if identity == _FULL and not any(is_key) and shape.is_partitioned and not shape.leaves_are_full:
         raise _unidentified(connection, wire, shape)
-    computed = _computed(shape, named, numbers, known)
+    computed = computed_columns(shape, named, numbers, known)
     columns = _columns(
         tuple(named),
         tuple(typings),
         tuple(numbers),
         is_key,
         tuple(_is_generated(shape, number) for number in numbers),
+        tuple(column.type_oid for column in wire.columns),
         has_numbers=shape.last_number > 0,
     )
     relation = Relation(
@@ -218,7 +225,7 @@ def _described(
         # Of a table that is gone nobody says what it computed.
         computed=tuple(column.name for column in computed.values()) if shape.columns else None,
         computed_numbers=tuple(computed) if shape.columns else None,
-        expressions=_expressions(shape, named, numbers, known),
+        expressions=expressions_of_columns(shape, named, numbers, known),
         oid=wire.oid,
     )
     return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)
@@ -231,6 +238,7 @@ def _columns(
     numbers: Sequence[int | None],
     is_key: Sequence[bool],
     is_generated: Sequence[bool | None],
+    type_oids: Sequence[int],
     *,
     has_numbers: bool,
 ) -> tuple[Column, ...]:
@@ -250,9 +258,10 @@ def _columns(
             is_unclear=number is None and has_numbers,
             generated=generated,
             value=value_type(type_name, typing.base_type or "", is_enum=typing.is_enum),
+            type_number=type_oid if type_oid >= _FIRST_MADE else None,
         )
-        for (name, type_name), typing, number, in_key, generated in zip(
-            named, typings, numbers, is_key, is_generated, strict=True
+        for (name, type_name), typing, number, in_key, generated, type_oid in zip(
+            named, typings, numbers, is_key, is_generated, type_oids, strict=True
         )
     )
 
@@ -296,49 +305,6 @@ def _unidentified(connection: psycopg.Connection[Any], wire: WireRelation, shape
         table=name,
         hint=f"{alter}`{command_line('recopy', [name])}` copies the table anew, if the pipeline has "
         "begun: rows that changed before may have been sent in part. Then run again.",
-    )
-
-
-def _computed(
-    shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
-) -> dict[int, LivingColumn]:
-    """The columns that are computed and not sent, by number. A new one counts once the message has all columns that
-    were created before it, under their present names, because its expression uses these.
-    """
-    there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
-    before = known.computed if known is not None else None
-    return {
-        number: column
-        for number, column in shape.columns.items()
-        if column.generated
-        and number not in there
-        and (
-            before is None
-            or column.name in before
-            or all(there.get(one) == shape.columns[one].name for one in shape.plain if one < number)
-        )
-    }
-
-
-def _expressions(
-    shape: Shape, named: Sequence[tuple[str, str]], numbers: Sequence[int | None], known: Relation | None
-) -> tuple[tuple[str, str], ...]:
-    """The expression of each generated column. The catalog has it with the present names; if the message has other
-    names, the expression in the log is used, if there is one. For a column that is gone by now only the log has it,
-    under the names of that time: after a renaming it is unknown.
-    """
-    there = {number: name for number, (name, _) in zip(numbers, named, strict=True)}
-    logged = dict(known.expressions) if known is not None and _are_named_as(known, there) else {}
-    if any(there.get(number) != shape.columns[number].name for number in shape.plain):
-        return tuple(logged.items())
-    found = ((one.name, one.definition or logged.get(one.name)) for one in shape.columns.values() if one.generated)
-    return tuple((name, definition) for name, definition in found if definition)
-
-
-def _are_named_as(known: Relation, there: Mapping[int | None, str]) -> bool:
-    """True if a message's columns have the names that the log has for them."""
-    return all(
-        column.number is None or there.get(column.number, column.name) == column.name for column in known.columns
     )
 
 

@@ -122,7 +122,7 @@ def _is_retyped_elsewhere(
     change: ColumnChange, columns: Columns, present: Mapping[int, str | None], told: Set[tuple[str, str]]
 ) -> bool:
     old, new = change.old, change.new
-    if old is None or new is None or old.type_name == new.type_name:
+    if old is None or new is None or old.has_type_of(new):
         return False
     name = present.get(old.number or 0) or (old.name if old.name in columns else new.name)
     here = columns.get(name)
