@@ -84,6 +84,11 @@ PASSED = {
         "ALTER TABLE t ADD n2 numeric(6,2) DEFAULT 1.55", "ALTER TABLE t ALTER n2 TYPE integer",
         "ALTER TABLE t ALTER n2 TYPE numeric(6,2)",
     ],
+    "digits that rows had, and lost when they came again": [
+        "INSERT INTO t (id, n) VALUES (97, 1.55)", "ALTER TABLE t ALTER n TYPE numeric(6,3)",
+        "UPDATE t SET n = n + 0.005",
+        "ALTER TABLE t ALTER n TYPE numeric(6,2)", "ALTER TABLE t ALTER n TYPE numeric(6,3)",
+    ],
 }  # fmt: skip
 
 
@@ -223,6 +228,19 @@ def test_a_type_under_which_no_row_was_written_stops_the_run_where_it_may_have_c
     rig.write("DELETE FROM t WHERE id = 11")
     rig.run()
     assert_equal(rig)
+
+
+@gated
+def test_what_is_sent_of_a_column_tells_nothing_of_its_other_types(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.write("UPDATE t SET n = n + 0.55")
+    rig.run()
+    add, back = "ALTER TABLE t ALTER n TYPE numeric(6,2) USING n + 1", "ALTER TABLE t ALTER n TYPE numeric(6,2)"
+    rig.transaction(add, ddl(add))
+    rig.write("ALTER TABLE t ALTER n TYPE numeric(6,1)")
+    rig.transaction(back, ddl(back))
+    with pytest.raises(FatalError, match=r"columns of public\.t had other types or expressions in between.*: n \("):
+        rig.run()
 
 
 def test_what_needs_no_message_is_followed_beside_what_is_sent(rig: Rig) -> None:

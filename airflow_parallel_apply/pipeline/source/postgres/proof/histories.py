@@ -99,12 +99,13 @@ class Look:
 
 class Altered(NamedTuple):
     """An alteration as a table shows it: of its column `number`, by a statement that may have had a USING if
-    `is_doubted`.
+    `is_doubted`. `type_name`: the type that the column has behind it.
     """
 
     alteration: Alteration
     number: int
     is_doubted: bool
+    type_name: str
 
 
 @dataclass(slots=True)
@@ -147,7 +148,8 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
             writers = step.look.writers or frozenset({step.look.versions[number]})
             whole = next((message.writers for message in messages if message.writers & writers), writers)
             alteration = Alteration(whole, columns[number].place, step.look.names[number])
-            found.alterations.append(Altered(alteration, number, step.is_doubted))
+            type_name = step.look.types.get(number, columns[number].type_name)
+            found.alterations.append(Altered(alteration, number, step.is_doubted, type_name))
     return found
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.kept_texts import keeps_texts
+from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
@@ -27,13 +28,15 @@ Texts = tuple[str, ...]
 @dataclass(slots=True)
 class Known:
     """A table's columns, by number: what the log's last definition has of them, and behind it what was seen last.
-    `is_told`: the source tells of each change since. `rewritten`: as in `Sighting`, at that moment.
+    `is_told`: the source tells of each change since. `rewritten`: as in `Sighting`, at that moment. `since`: rows that
+    were written at or behind it are still to come into the log.
     """
 
     types: dict[int, Texts] = field(default_factory=dict)
     computed: dict[int, Texts] = field(default_factory=dict)
     is_told: bool = False
     rewritten: tuple[tuple[int, int], ...] | None = None
+    since: Offset = 0
 
     def has_pending(self, numbers: Iterable[int]) -> bool:
         """True if one of these columns was seen otherwise than the log's last definition has it."""
@@ -50,6 +53,9 @@ def known_before(log: LogState) -> Mapping[int, Known]:
     for relation in log.relations:
         if relation.oid is not None:
             found[relation.oid] = _defined(relation)
+    copied = {one.oid: one.below_offset for one in log.passed_over}
+    for oid, known in found.items():
+        known.since = max(log.captured_offset, copied.get(oid, 0))
     for sighting in {one.oid: one for one in log.sightings}.values():
         known = found.setdefault(sighting.oid, Known())
         known.is_told = bool(sighting.names)
@@ -75,18 +81,25 @@ def passed_types(known: Known, shapes: Iterable[Shape], now: Mapping[int, str]) 
     return {number: types for number, types in found.items() if _may_have_lost(types)}
 
 
-def written_types(pending: Pending, oid: int) -> Mapping[str, frozenset[str]]:
-    """The types that a table's columns have in rows which are still to be captured, by the columns' names: these rows
-    bring them into the log. Errors: psycopg's own.
+def written_types(pending: Pending, oid: int, known: Known) -> Sequence[Mapping[str, str]]:
+    """The types of a table's columns, by their names, in each definition that rows which are still to be captured bring
+    into the log, in order. Errors: psycopg's own.
     """
-    described = (one for one in descriptions(pending) if one.oid == oid)
-    columns = {column for relation in described for column in relation.columns}
-    found: dict[str, set[str]] = {}
-    for column in columns:
-        query = "SELECT pg_catalog.format_type(%s::oid, %s)"
-        for (type_name,) in pending.connection.execute(query, [column.type_oid, column.type_modifier]).fetchall():
-            found.setdefault(column.name, set()).add(type_name)
-    return {name: frozenset(types) for name, types in found.items()}
+    described = [one.columns for lsn, one in descriptions(pending) if one.oid == oid and lsn >= known.since]
+    query = "SELECT pg_catalog.format_type(%s::oid, %s)"
+    names: dict[tuple[int, int], str] = {}
+    for wanted in {(column.type_oid, column.type_modifier) for columns in described for column in columns}:
+        ((names[wanted],),) = pending.connection.execute(query, wanted).fetchall()
+    return [{column.name: names[column.type_oid, column.type_modifier] for column in columns} for columns in described]
+
+
+def is_way(types: Texts, steps: Iterable[str]) -> bool:
+    """True if these steps lead from the first type to all others, in their order and by no other one."""
+    reached = [types[0]]
+    for step in steps:
+        if step != reached[-1]:
+            reached.append(step)
+    return tuple(reached) == types
 
 
 def passed_expressions(

@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.histories import (
 from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import (
     Known,
     Texts,
+    is_way,
     passed_expressions,
     passed_types,
     written_types,
@@ -104,19 +105,23 @@ def _shown(found: Mapping[int, Texts], names: Mapping[int, str]) -> tuple[str, .
 def _unsent_types(
     pending: Pending, pair: Pair, history: History, known: Known, touched: Set[int], told: Sequence[Altered]
 ) -> Mapping[int, Texts]:
-    """See `passed_types`; those that neither messages nor rows tell the target of."""
+    """See `passed_types`; those that neither messages nor rows tell the target of, one after the other."""
     now = {number: column.type_name for number, column in history.columns.items() if number in touched}
     found = passed_types(known, history.shapes, now)
-    sent = Counter(one.number for one in told)
-    unsent = {number: types for number, types in found.items() if sent[number] < len(types) - 1}
+    unsent = {
+        number: types
+        for number, types in found.items()
+        if not is_way(types, (one.type_name for one in told if one.number == number))
+    }
     if not unsent:
         return {}
-    written = written_types(pending, pair[0].oid)
-    return {
-        number: types
-        for number, types in unsent.items()
-        if not {*types[1:-1]} <= frozenset().union(*(written.get(name, ()) for name in history.names_of(number)))
-    }
+    written = written_types(pending, pair[0].oid, known)
+
+    def steps(number: int) -> Iterator[str]:
+        names = history.names_of(number)
+        return (type_name for types in written for name, type_name in types.items() if name in names)
+
+    return {number: types for number, types in unsent.items() if not is_way(types, (*steps(number), types[-1]))}
 
 
 def _unsent_expressions(

@@ -133,11 +133,11 @@ def written(pending: Pending, parts: Mapping[int, int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def descriptions(pending: Pending) -> Iterator[WireRelation]:
+def descriptions(pending: Pending) -> Iterator[tuple[int, WireRelation]]:
     """Those that the server sends of tables above the slot's position, as far as they are on disk, each before a row or
-    a truncation. Errors: psycopg's own.
+    a truncation, and with the LSN of that. Errors: psycopg's own.
     """
-    return (parse_relation(data) for _, data in pending.read("truncations") if chr(data[0]) == "R")
+    return ((lsn, parse_relation(data)) for lsn, data in pending.read("truncations") if chr(data[0]) == "R")
 
 
 def _truncations(pending: Pending) -> Iterator[tuple[int, tuple[int, ...]]]:
