@@ -1,4 +1,5 @@
-"""Tells whether the texts of a column's values stay as they are under another type: `keeps_texts`.
+"""Tells whether the texts of a column's values stay as they are under another type: `keeps_texts`, by the types' names,
+and `column_keeps_texts`.
 
 The names of types are those that logs have. A name that is not known here, as that of a domain is, tells nothing.
 """
@@ -8,6 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from airflow_parallel_apply.pipeline.model.change import Column
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind
+
 _INTEGERS: Final = ("smallint", "integer", "bigint")
 _DECIMAL: Final = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _TIME: Final = re.compile(r"(?P<name>timestamp|time)(?:\((?P<digits>\d)\))?(?P<zone> with(?:out)? time zone)")
@@ -16,6 +21,12 @@ _TEXT: Final = re.compile(r"(?:text|character varying(?:\((\d+)\))?)")
 _WRITTEN_ALIKE: Final = (*_INTEGERS, "numeric", "uuid", "json", "jsonb")
 """Types whose values become the text that they print, when they become text."""
 _ARRAY: Final = "[]"
+
+
+def column_keeps_texts(old: Column, new: Column) -> bool:
+    """The same of a column before and after a change of its type. An enum's labels are texts."""
+    is_enum = old.value.kind is ValueKind.TEXT and old.kind is KeyKind.EXACT
+    return old.has_type_of(new) or keeps_texts("text" if is_enum else old.type_name, new.type_name)
 
 
 def keeps_texts(old: str, new: str) -> bool:

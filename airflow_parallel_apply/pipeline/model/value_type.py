@@ -68,5 +68,8 @@ class ValueType:
         raise ValueError(f"{text!r} is no type of values")
 
 
+INTEGER_DIGITS: Final = {16: 5, 32: 10, 64: 19}
+"""Decimal digits of the largest integers, by their bits."""
+
 OPAQUE: Final = ValueType(kind=ValueKind.OPAQUE)
 """The type of a column whose type nobody has told."""

@@ -11,11 +11,9 @@ import pyarrow.compute as pc
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
-from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Column, Operation, Relation
-from airflow_parallel_apply.pipeline.model.kept_texts import keeps_texts
-from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
-from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
@@ -82,7 +80,7 @@ def _require_same_values(step: Statement) -> None:
 def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
     found = compare_definitions(older, newer)
     added = [change.new for change in found.changes if change.old is None]
-    cast = [one.new for one in found.changes if one.old and one.new and not _keeps_texts(one.old, one.new)]
+    cast = [one.new for one in found.changes if one.old and one.new and not column_keeps_texts(one.old, one.new)]
     unknown = (*(one for one in added if one is not None and one.fill is None), *cast, *found.uncertain, *found.unclear)
     names = [column.name for column in newer.columns if column in unknown]
     if names:
@@ -95,11 +93,3 @@ def _require_told(step: Redefine, older: Relation, newer: Relation) -> None:
             hint="Update these rows at the source, as far as they are still there, so that they are sent, and "
             f"{step.skipping}.{_OR_RUN_ALONE if len(cast) == len(unknown) else ''}",
         )
-
-
-def _keeps_texts(old: Column, new: Column) -> bool:
-    return old.has_type_of(new) or keeps_texts("text" if _is_enum(old) else old.type_name, new.type_name)
-
-
-def _is_enum(column: Column) -> bool:
-    return column.value.kind is ValueKind.TEXT and column.kind is KeyKind.EXACT

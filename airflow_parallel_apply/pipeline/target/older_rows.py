@@ -19,6 +19,8 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import START_ANEW, PlanError
 from airflow_parallel_apply.pipeline.model.change import Column, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import line, values_of
+from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
+from airflow_parallel_apply.pipeline.model.value_type import INTEGER_DIGITS, ValueKind
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step, Truncate
 
@@ -45,7 +47,7 @@ class Origin:
 
 def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()) -> Origin:
     """Values of a column are in an older definition where it is surely the same, and of a type that holds no others, as
-    is that of each definition `between`.
+    is that of each definition `between`, the oldest first.
     """
     if older.relation_id == newer.relation_id:
         width = len(newer.columns)
@@ -60,12 +62,12 @@ def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()
     for column in newer.columns:
         before = renamed[column.name] if column.name in renamed else _of_name(older, column, found)
         since = [
-            column,
             *(one for middle in between for one in middle.columns if one.number == column.number is not None),
+            column,
         ]
         is_there = before is not None and all(holds(one, before) for one in since)
         places.append(names.index(before.name) if is_there and before is not None else None)
-        fills.append(column.fill if before is None and column.name in renamed else None)
+        fills.append(_fill(since) if before is None and column.name in renamed else None)
         letters.append(None if before is None else _letters(before, since))
     return Origin(relation=older, places=tuple(places), fills=tuple(fills), letters=tuple(letters))
 
@@ -229,21 +231,29 @@ def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | N
 
 def holds(newer: Column, older: Column) -> bool:
     """True if what a column held is the same now, but for texts that are too long: its type is, or was made wider."""
-    if newer.has_type_of(older):
-        return True
     after, before = newer.value, older.value
-    if after.kind is not before.kind:
+    if newer.has_type_of(older) or all(_TEXT.fullmatch(one.type_name) for one in (newer, older)):
+        return True
+    if not column_keeps_texts(older, newer):
         return False
-    match after.kind.value:
-        case "integer":
-            # An oid has no kind: another type prints its upper half, or takes what is negative, otherwise.
-            return after.size >= before.size and newer.kind is older.kind
-        case "decimal":
-            return after.scale == before.scale and after.precision >= before.precision
-        case "text":
-            return all(_TEXT.fullmatch(one.type_name) for one in (newer, older))
+    match before.kind, after.kind:
+        case ValueKind.INTEGER, ValueKind.INTEGER:
+            return after.size >= before.size
+        case ValueKind.INTEGER, ValueKind.DECIMAL:
+            return after.precision >= INTEGER_DIGITS[before.size]
+        case _, ValueKind.DECIMAL:
+            return after.precision >= before.precision
         case _:
-            return False
+            return True
+
+
+def _fill(since: Sequence[Column]) -> str | None:
+    """The literal of a column that rows are older than: only the definition that brought it says it."""
+    first = since[0]
+    most = min((most for most in map(_most_letters, since) if most is not None), default=None)
+    is_kept = all(holds(one, first) for one in since)
+    is_kept = is_kept and (most is None or len(fill_text(first.fill) or "") <= most)
+    return first.fill if is_kept else None
 
 
 def _letters(before: Column, since: Sequence[Column]) -> int | None:

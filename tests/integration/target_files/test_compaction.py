@@ -226,3 +226,33 @@ def test_a_renamed_table_whose_name_a_new_one_took_keeps_its_rows(rig: Rig) -> N
     rig.run()
     assert compacted(rig, remove=True, grace=NOW).made
     assert rig.comparison().equal
+
+
+@gated
+def test_columns_that_came_one_after_the_other_or_became_text_are_folded(rig: Rig) -> None:
+    """Also where the key has moved since."""
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.ddl("")
+    rig.write("CREATE TABLE moved (id integer PRIMARY KEY, k integer NOT NULL UNIQUE, v varchar(5))")
+    rig.prepare()
+    rig.write(
+        "INSERT INTO t (id, v, n) SELECT i, 'v' || i, i FROM generate_series(1, 3) i",
+        "INSERT INTO moved SELECT i, i + 10, 'v' || i FROM generate_series(1, 3) i",
+    )
+    rig.run()
+    for number, (of_t, of_moved) in enumerate(
+        (
+            ("ADD COLUMN a integer DEFAULT 5", "ADD COLUMN a numeric(3, 1) DEFAULT 1.5"),
+            ("ALTER COLUMN id TYPE text", "ALTER COLUMN a TYPE numeric(5, 1)"),
+            ("ADD COLUMN b text DEFAULT 'b'", "ALTER COLUMN v TYPE text"),
+            ("ALTER COLUMN n TYPE text, ALTER COLUMN a TYPE bigint", "DROP CONSTRAINT moved_pkey, ADD PRIMARY KEY (k)"),
+        )
+    ):
+        rig.write(f"ALTER TABLE t {of_t}", f"ALTER TABLE moved {of_moved}")
+        rig.write(
+            f"INSERT INTO t (id, v) VALUES ({number + 10}, 'new')",
+            f"INSERT INTO moved (id, k) VALUES ({number + 10}, {number + 30})",
+        )
+        rig.run()
+    assert compacted(rig).made
+    assert rig.comparison().equal, rig.comparison()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
@@ -63,7 +63,9 @@ class Moves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """Folds the rows of `RowReader`. `names`: of the table and its columns, for people."""
+    """Folds the rows of `RowReader`. `table`, `columns`: names, for people. `required`: places of columns that these
+    changes have to tell; what else they do not, those under the next key may.
+    """
 
     table: str
     columns: tuple[str, ...]
@@ -71,6 +73,7 @@ class Folder:
     moves: Moves
     memory_bytes: int
     directory: Path
+    required: Collection[int]
 
     def folded(self, batches: Iterable[pa.RecordBatch], depth: int = 0) -> Iterator[pa.Table]:
         """The rows that are left, those of a key once. Errors: `EncodeError` for a row whose beginning the changes do
@@ -241,27 +244,43 @@ class Folder:
     def _known(
         self, found: pa.Table, sources: dict[int, npt.NDArray[np.int64]], rows: pa.Table | None = None
     ) -> pa.Table:
-        """Rows with the values that others tell. Errors: `EncodeError` for one that none does."""
+        """Rows with the values that others tell, and marks of those that none does. Errors: `EncodeError` for one that
+        is required.
+        """
         if rows is None:
             marks = found.column("unknown").drop_null().unique().to_pylist()
             lacking = {place for mark in marks for place, one in enumerate(mark) if one != "0"}
             sources = {place: self._own(found, place) for place in lacking}
             rows = found
+        untold: dict[int, npt.NDArray[np.bool_]] = {}
         for place, source in sources.items():
             if (source < 0).any():
-                row = int(np.flatnonzero(source < 0)[0])
-                raise EncodeError(
-                    f"the feed does not tell what {self.table}.{self.columns[place]} holds in "
-                    f"{_shown(found.column('key')[row].as_py())}",
-                    op="compact",
-                    table=self.table,
-                    column=self.columns[place],
-                    seqno=found.column("seqno")[row].as_py(),
-                    hint="The column was changed or added since, and the log does not say what older rows hold. Update "
-                    "these rows at the source, so that they are sent, and compact again.",
-                )
-            found = found.set_column(place, str(place), rows.column(place).take(pa.array(source)))
-        return found
+                if place in self.required:
+                    raise self._untold(found, place, int(np.flatnonzero(source < 0)[0]))
+                untold[place] = source < 0
+            found = found.set_column(place, str(place), rows.column(place).take(pa.array(np.maximum(source, 0))))
+        return found.set_column(found.schema.get_field_index("unknown"), "unknown", self._marks(len(found), untold))
+
+    def _untold(self, found: pa.Table, place: int, row: int) -> EncodeError:
+        return EncodeError(
+            f"the feed does not tell what {self.table}.{self.columns[place]} holds in "
+            f"{_shown(found.column('key')[row].as_py())}",
+            op="compact",
+            table=self.table,
+            column=self.columns[place],
+            seqno=found.column("seqno")[row].as_py(),
+            hint="The column was changed or added since, and the log does not say what older rows hold. Update "
+            "these rows at the source, so that they are sent, and compact again.",
+        )
+
+    def _marks(self, count: int, untold: Mapping[int, npt.NDArray[np.bool_]]) -> pa.Array:
+        """`unknown` of rows that lack these values, by columns."""
+        if not untold:
+            return pa.nulls(count, pa.string())
+        marks = np.full((count, len(self.columns)), "0")
+        for place, are_lost in untold.items():
+            marks[are_lost, place] = "2"
+        return pa.array(["".join(mark) if "2" in mark else None for mark in marks.tolist()], pa.string())
 
     @staticmethod
     def _own(rows: pa.Table, place: int) -> npt.NDArray[np.int64]:

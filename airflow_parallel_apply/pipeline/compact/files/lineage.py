@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -41,6 +41,15 @@ class Lineage:
     def stage_of(self, relation_id: int) -> int | None:
         """The number of the stage of a definition; None: it is another table's."""
         return next((place for place, stage in enumerate(self.stages) if relation_id in stage.origins), None)
+
+    def required(self, number: int) -> Collection[int]:
+        """The places of the columns that a stage has to tell of every row: those by which the next one tells rows
+        apart, or all.
+        """
+        following = self.stages[number + 1 : number + 2]
+        if following and following[0].identity is not Identity.IMAGE:
+            return following[0].key
+        return range(len(self.newest.columns))
 
 
 def lineages(relations: Iterable[Relation], files: Iterable[DataFile]) -> tuple[list[Lineage], tuple[str, ...]]:

@@ -48,6 +48,7 @@ class TableInput:
                 moves=self._moves(reader, files) if stage.identity is Identity.KEY else Moves(),
                 memory_bytes=self.memory_bytes,
                 directory=self.directory,
+                required=self.lineage.required(number),
             )
             left = folder.folded(self._changes(reader, files, left, truncated))
         for table in left:
@@ -62,7 +63,7 @@ class TableInput:
         for table in before:
             for batch in table.to_batches():
                 nothing = pa.nulls(batch.num_rows, pa.string())
-                yield reader.rows(batch.columns[:width], self._inserted(batch), nothing, nothing)
+                yield reader.rows(batch.columns[:width], self._inserted(batch), batch.column("unknown"), nothing)
         for file in files:
             for read in self.opened(file):
                 batch = reader.batch(read, file.relation_id)

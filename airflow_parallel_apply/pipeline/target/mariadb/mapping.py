@@ -15,7 +15,7 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.model.change import Column
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
-from airflow_parallel_apply.pipeline.model.value_type import ValueKind
+from airflow_parallel_apply.pipeline.model.value_type import INTEGER_DIGITS, ValueKind
 from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetColumn
 from airflow_parallel_apply.pipeline.target.older_rows import fill_text
 
@@ -28,8 +28,6 @@ MICROSECONDS: Final = 6
 MOST_DIGITS: Final = 65
 MOST_SCALE: Final = 38
 
-_DIGITS: Final = {16: 5, 32: 10, 64: 19}
-"""Decimal digits of the largest integers."""
 _UTC: Final = "+00"
 _KEY_LENGTH: Final = 191
 """Characters of a key's text in a table that is proposed: four columns of it fit into an index."""
@@ -174,7 +172,9 @@ def _holds(column: Column, found: TargetColumn) -> bool:
         case ValueKind.BOOLEAN:
             return found.type == "tinyint"
         case ValueKind.INTEGER:
-            return (is_whole and INTEGERS[found.type] >= value.size) or _has_digits(found, _DIGITS[value.size], 0)
+            return (is_whole and INTEGERS[found.type] >= value.size) or _has_digits(
+                found, INTEGER_DIGITS[value.size], 0
+            )
         case ValueKind.DECIMAL:
             return _has_digits(found, value.precision - value.scale, value.scale)
         case ValueKind.FLOAT:

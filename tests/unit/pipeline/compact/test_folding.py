@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.errors import EncodeError
 from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.copy_text import line
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueType
 
 KEYED = Relation(
@@ -220,6 +221,23 @@ def test_older_rows_have_what_a_new_column_is_filled_with(tmp_path: Path, fill: 
     assert sorted(found) == [(1, 1.5, "x", value), (2, 1.5, "z", value)]
 
 
+def test_the_definition_that_brought_a_column_says_what_older_rows_have_in_it(tmp_path: Path) -> None:
+    brought = redefined(fill="'7'")
+    wide = replace(redefined(fill=None), relation_id=5)
+    short = replace(wide.columns[3], type_name="character varying(1)")
+    for later, text in ((wide, "7"), (replace(wide, columns=(*wide.columns[:3], short)), "7")):
+        new = [(2, 0, Row("U", ("2", "1.5", "z", "9")))]
+        assert sorted(folded([(KEYED, OLD), (brought, []), (later, new)], tmp_path)) == [
+            (1, 1.5, "x", text),
+            (2, 1.5, "z", "9"),
+        ]
+    cut = replace(wide, columns=(*wide.columns[:3], short))
+    with pytest.raises(EncodeError, match=r"public\.t\.more holds in \(1, 1\.5\)"):
+        folded(
+            [(KEYED, OLD), (redefined(fill="'77'"), []), (cut, [(2, 0, Row("U", ("2", "1.5", "z", "9")))])], tmp_path
+        )
+
+
 def test_a_value_that_nothing_tells_is_asked_for_by_name(tmp_path: Path) -> None:
     newest = redefined()
     new = [(2, 0, Row("U", ("2", "1.5", "z", "told")))]
@@ -251,6 +269,33 @@ def test_rows_are_told_apart_by_another_key_from_then_on(tmp_path: Path) -> None
     )
     new = [(2, 0, Row("U", ("2", "7", None, None), "0010")), (3, 0, Row("D", ("1", None, None, None)))]
     assert folded([(newest, new), (KEYED, OLD)], tmp_path) == [(2, 7.0, "y", None)]
+
+
+def test_rows_that_came_again_under_another_key_tell_what_those_before_did_not(tmp_path: Path) -> None:
+    brought = redefined(fill=None)
+    moved = replace(
+        brought,
+        relation_id=5,
+        columns=(brought.columns[0], replace(brought.columns[1], key=False), *brought.columns[2:]),
+    )
+    other = [(2, 0, Row("I", ("3", "1.5", "z", "told")))]
+    again = [(seqno, 0, Row("U", (str(seqno - 2), "1.5", "z", f"told {seqno}"))) for seqno in (3, 4)]
+    with pytest.raises(EncodeError, match=r"public\.t\.more holds in \(2\)"):
+        folded([(KEYED, OLD), (brought, other), (moved, again[:1])], tmp_path)
+    found = folded([(KEYED, OLD), (brought, other), (moved, again)], tmp_path)
+    assert sorted(row[3] for row in found) == ["told", "told 3", "told 4"]
+    by_it = replace(
+        moved, columns=(replace(moved.columns[0], key=False), *moved.columns[1:3], replace(moved.columns[3], key=True))
+    )
+    with pytest.raises(EncodeError, match=r"public\.t\.more holds in \(1, 1\.5\)"):
+        folded([(KEYED, OLD), (brought, other), (by_it, again)], tmp_path)
+
+
+def test_a_number_that_became_a_text_keeps_its_digits(tmp_path: Path) -> None:
+    text = Column(name="a", type_name="text", key=True, number=1, kind=KeyKind.TEXT, value=ValueType.parse("text"))
+    newest = replace(KEYED, relation_id=4, columns=(text, *KEYED.columns[1:]))
+    found = folded([(KEYED, OLD), (newest, [(2, 0, Row("U", values((2, 1.5), "z", None)))])], tmp_path)
+    assert sorted(found) == [("1", 1.5, "x", None), ("2", 1.5, "z", None)]
 
 
 def test_wider_columns_keep_their_values_and_others_are_asked_for(tmp_path: Path) -> None:

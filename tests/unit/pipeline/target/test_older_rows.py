@@ -41,3 +41,11 @@ def test_an_integer_is_held_by_a_longer_one_and_by_no_oid() -> None:
     assert not holds(short, long)
     assert not holds(oid, short)
     assert not holds(long, oid)
+
+
+def test_a_decimal_holds_the_integers_whose_digits_it_has() -> None:
+    integer = Column(name="c", type_name="integer", kind=KeyKind.INTEGER, value=ValueType.parse("integer 32"))
+    for precision, is_held in ((10, True), (9, False)):
+        name, value = f"numeric({precision},0)", ValueType.parse(f"decimal {precision} 0")
+        assert holds(Column(name="c", type_name=name, kind=KeyKind.DECIMAL, value=value), integer) is is_held
+    assert holds(Column(name="c", type_name="text", kind=KeyKind.TEXT, value=ValueType.parse("text")), integer)
