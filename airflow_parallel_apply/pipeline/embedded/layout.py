@@ -1,7 +1,8 @@
 """The directory of an embedded server: its files, which only its user can read.
 
-One directory for each user and installation: another installation's server is never touched, and a server that runs is
-always one that this client can talk to.
+One directory for each user, installation and release of this package: another one's server is never touched, and a
+server that runs is always one that this client can talk to. After an upgrade in place the former release's serves those
+who began with it, and ends by itself.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ import platform
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, Final
 
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 RUNTIME_DIR_VARIABLE: Final = "PARALLEL_APPLY_RUNTIME_DIR"
+
+_PACKAGE: Final = "airflow-provider-parallel-apply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +93,11 @@ class HostLayout:
 
 
 def host_directory(name: str, *, version: str = "", root: Path | None = None) -> Path:
-    """The directory of this user's and installation's server of a name, made (mode 0700). `version`: of what it
-    serves, where another one may not be mistaken for it. Errors: `ConfigurationError`.
+    """The directory of this user's, installation's and release's server of a name, made (mode 0700). `version`: of what
+    it serves, where another one may not be mistaken for it. Errors: `ConfigurationError`.
     """
     base = root or _runtime_root()
-    identity = "\n".join([sys.executable, platform.python_version(), *filter(None, [version])])
+    identity = "\n".join([sys.executable, platform.python_version(), _release(), *filter(None, [version])])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     directory = base / "-".join(filter(None, [name, version, digest]))
     for path in (base, directory):
@@ -104,6 +110,17 @@ def host_directory(name: str, *, version: str = "", root: Path | None = None) ->
             hint=f"Remove it, or let {RUNTIME_DIR_VARIABLE} name a directory of your own.",
         )
     return directory
+
+
+@cache
+def _release() -> str:
+    """That of the code of this process, whatever is installed meanwhile. Empty where the package is not installed, but
+    only on the path.
+    """
+    try:
+        return version_of(_PACKAGE)
+    except PackageNotFoundError:
+        return ""
 
 
 def _runtime_root() -> Path:
