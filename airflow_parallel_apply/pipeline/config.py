@@ -107,6 +107,9 @@ class TablePatterns:
     def __post_init__(self) -> None:
         if not self.include:
             raise _wrong("tables", "no include pattern", "at least one pattern, such as public.*")
+        for pattern in (*self.include, *self.exclude):
+            if pattern.startswith("!"):
+                raise _wrong("tables", pattern, f"{pattern[1:]} in exclude, without !, for tables to leave out")
 
     def matches(self, schema: str, table: str) -> bool:
         """True if the table is followed."""

@@ -63,6 +63,7 @@ def test_tables_in_every_form(value: object) -> None:
         ("tables", {"include": []}),
         ("tables", 7),
         ("tables", ["accounts"]),
+        ("tables", {"include": ["public.*", "!public.secret"]}),
         ("pipeline", "No Name"),
         ("log_url", "logs/orders"),
         ("log_url", "~/logs"),
