@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -45,6 +46,8 @@ ERROR_KEY: Final = "error"
 SKIPPED_KEY: Final = "skipped"
 """XCom of a sensor that skipped its run: the reason, for `close` to tell it from a run that was ended from outside."""
 
+_MARK_KEY: Final = "run_mark"
+
 _CANCEL_SECONDS: Final = 4.0
 """SIGKILL follows SIGTERM by five seconds."""
 
@@ -75,20 +78,34 @@ class Settings:
 
 
 def run_identity(context: Context) -> RunIdentity:
+    """The same for a task's retries and clears. Another task's has another `run_id`, where the run has no interval."""
+    return RunIdentity(run_id=lasting_run_id(context), owner=run_owner(context), interval=_interval(context))
+
+
+def run_owner(context: Context) -> str:
     """The same for every task of a DAG run, and for the run's retries and clears."""
-    return RunIdentity(
-        run_id=lasting_run_id(context),
-        owner=owner_of(f"{context['ti'].dag_id}/{context['run_id']}"),
-        interval=_interval(context),
-    )
+    return owner_of(_named(context))
 
 
 def lasting_run_id(context: Context) -> str:
-    """A run that was deleted may leave its id to another one, which has other work to do unless both have an interval:
-    the time of the trigger tells the two apart.
+    """The run's id, with a mark of its own. A run that was deleted may leave its id to another one, even at the same
+    tick, as of a DAG that comes back or in another deployment. That has other work to do, unless both have an interval.
+    What Airflow keeps for a task, through retries and clears, goes with its run, and so tells the two apart.
     """
-    run = f"{context['ti'].dag_id}/{context['run_id']}"
-    return run if _interval(context) else f"{run}@{context['dag_run'].run_after.astimezone(UTC).isoformat()}"
+    if _interval(context):
+        return _named(context)
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    store = context["task_state_store"]
+    mark = store.get(_MARK_KEY)
+    if mark is None:
+        mark = uuid4().hex
+        store.set(_MARK_KEY, mark, retention=NEVER_EXPIRE)
+    return f"{_named(context)}#{mark}"
+
+
+def _named(context: Context) -> str:
+    return f"{context['ti'].dag_id}/{context['run_id']}"
 
 
 def _interval(context: Context) -> Interval | None:

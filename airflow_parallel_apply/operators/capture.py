@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.copy.protocol import Copier
     from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 
+RUN_KEY: Final = "run"
+"""XCom: the id under which the run's bounds are frozen."""
 
 _LINE_SECONDS: Final = 5.0
 
@@ -49,6 +51,7 @@ class CaptureOperator(LeaseTask):
 
         settings = self.settings()
         identity = run_identity(context)
+        context["ti"].xcom_push(RUN_KEY, identity.run_id)
         begin(settings.spark)
         with copier_on(settings.spark, settings.config, settings.source, settings.target) as copying:
             self._copier = copying

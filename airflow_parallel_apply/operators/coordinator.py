@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import Context, TaskInstanceState, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_parallel_apply.operators.capture import RUN_KEY, CaptureOperator
 from airflow_parallel_apply.operators.earlier import wait_or_refuse
 from airflow_parallel_apply.operators.lease import LeaseTask
-from airflow_parallel_apply.operators.once import require_alone
-from airflow_parallel_apply.operators.skips import why_skipped
+from airflow_parallel_apply.operators.once import is_same_pipeline, require_alone
+from airflow_parallel_apply.operators.skips import Skip, skip_of
 from airflow_parallel_apply.operators.spark import release, session_for_lanes
 from airflow_parallel_apply.owner import goes_on
 from airflow_parallel_apply.pipeline.errors import FatalError, GapAhead, ParallelApplyError
-from airflow_parallel_apply.task import ERROR_KEY, Settings, run_identity
+from airflow_parallel_apply.task import ERROR_KEY, Settings, interval_of, run_identity
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.pipeline.run import OpenedRun
@@ -104,8 +105,11 @@ class CoordinatorOperator(LeaseTask):
     def _open(self, context: Context, settings: Settings) -> list[dict[str, int]]:
         from airflow_parallel_apply.pipeline.run import open_run
 
+        ti = context["ti"]
         identity = run_identity(context)
         require_alone(self, context)
+        # Where nobody captured for the run, its end is frozen here.
+        run_id = self._captured_as(context) or identity.run_id
 
         def open_it(session_id: str, *, catch_up: bool) -> OpenedRun:
             return open_run(
@@ -114,7 +118,7 @@ class CoordinatorOperator(LeaseTask):
                 settings.target,
                 queue=settings.queue,
                 owner=identity.owner,
-                run_id=identity.run_id,
+                run_id=run_id,
                 until=self.until,
                 interval=identity.interval,
                 catch_up=catch_up,
@@ -132,12 +136,21 @@ class CoordinatorOperator(LeaseTask):
                 opened = open_it(session_id, catch_up=True)
         if opened.nothing_to_do and settings.spark.url is not None:
             release(settings.spark, session_id)
-        ti = context["ti"]
         ti.xcom_push(STATE_KEY, opened.coordinator_state)
         ti.xcom_push(STOP_KEY, {"stop": False})
         ti.xcom_push(OPENED_KEY, opened.to_json())
         self.log.info("generation %s is open, with %s lanes", opened.generation, opened.lanes)
         return [{"lane": lane, "lanes": opened.lanes} for lane in range(opened.lanes)]
+
+    def _captured_as(self, context: Context) -> str | None:
+        """The id under which the run's `capture` has frozen its end."""
+        ti: Any = context["ti"]
+        for task_id in sorted(self.get_flat_relative_ids(upstream=True)):
+            task = self.dag.get_task(task_id)
+            if isinstance(task, CaptureOperator) and is_same_pipeline(self, task, context):
+                found: str | None = ti.xcom_pull(task_ids=task_id, key=RUN_KEY, map_indexes=-1)
+                return found
+        return None
 
     def _close(self, context: Context, settings: Settings) -> dict[str, Any]:
         from airflow_parallel_apply.pipeline.run import OpenedRun, close_run, shared_session
@@ -176,7 +189,8 @@ class CoordinatorOperator(LeaseTask):
         """Judge a run that never opened; of any other, the target's positions say what the lanes did.
 
         Raises: AirflowSkipException when there was nothing to do; FatalError, with the error of each task that failed,
-        when something before the lanes did, and for a run that was ended before it opened.
+        when something before the lanes did, for a run that was ended before it opened, and for a pipeline that was
+        skipped with another one and has something to do.
         """
         ti = context["ti"]
         upstream = sorted(self.get_flat_relative_ids(upstream=True) - {self.apply_task_id})
@@ -186,10 +200,12 @@ class CoordinatorOperator(LeaseTask):
             case TaskInstanceState.SUCCESS:
                 return
             case TaskInstanceState.SKIPPED:
-                reason = why_skipped(self.dag, self.open_task_id, context)
-                if reason is None:
+                skip = skip_of(self.dag, self.open_task_id, context)
+                if skip is None:
                     raise FatalError(_ENDED.format(task_id=self.open_task_id), hint="Clear the whole run.")
-                raise AirflowSkipException(f"the run was skipped: {reason}")
+                if skip.sensor is not None and not is_same_pipeline(self, skip.sensor, context):
+                    self._require_idle(context, skip)
+                raise AirflowSkipException(f"the run was skipped: {skip.reason}")
         # Of a mapped task each instance is told by a name of its own, with its index behind the task's.
         failed_ids = {
             name if name in upstream else name.rpartition("_")[0]
@@ -209,6 +225,24 @@ class CoordinatorOperator(LeaseTask):
         ]
         # The texts name the pipeline.
         raise FatalError("; ".join(texts), pipeline="")
+
+    def _require_idle(self, context: Context, skip: Skip) -> None:
+        """A pipeline behind another one was skipped since that had nothing to do. Errors: `FatalError` where this one
+        has.
+        """
+        from airflow_parallel_apply.pipeline.admin.watch import look_for_changes
+
+        settings = self.settings()
+        interval = interval_of(context.get("data_interval_start"), context.get("data_interval_end"))
+        found = look_for_changes(settings.config, settings.source, settings.target, interval=interval)
+        if found.reason is None:
+            return
+        raise FatalError(
+            f"nothing was applied, though {found.reason}: {skip.task_id} skipped the tasks behind it, among them those "
+            f"of this pipeline ({skip.reason})",
+            hint="Let this pipeline run whether or not the one before it had anything to do: give its ParallelApply "
+            "default_args={'trigger_rule': 'none_failed'}. Then clear the whole run.",
+        )
 
 
 def _reports(pulled: object) -> list[dict[str, Any]]:

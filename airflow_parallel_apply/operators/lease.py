@@ -22,7 +22,7 @@ from airflow.sdk import Context
 from airflow_parallel_apply.deferral import trigger
 from airflow_parallel_apply.hooks import parameters
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError, LeaseBusy
-from airflow_parallel_apply.task import PipelineTask, run_identity
+from airflow_parallel_apply.task import PipelineTask, run_owner
 
 _GRACE: Final = timedelta(minutes=5)
 """The triggerer's own timeout comes after the trigger's deadline, for a trigger that answers nothing."""
@@ -82,7 +82,7 @@ class LeaseTask(PipelineTask):
                 pipeline=self.pipeline,
                 target_conn_id=self.target_conn_id,
                 ledger_conn_id=self.ledger_conn_id,
-                owner=run_identity(context).owner,
+                owner=run_owner(context),
                 deadline=until.isoformat(),
                 reach_seqno=busy.reach_seqno,
                 generation=busy.generation,

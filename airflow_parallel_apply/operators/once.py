@@ -21,6 +21,7 @@ from airflow_parallel_apply.pipeline.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from airflow_parallel_apply.operators.coordinator import CoordinatorOperator
+    from airflow_parallel_apply.task import PipelineTask
 
 _HINT: Final = (
     "A run of a DAG applies a pipeline once: remove one of them, give it another pipeline name or target, or apply "
@@ -51,15 +52,22 @@ def require_alone_in_dag(task: CoordinatorOperator) -> None:
 
 def require_alone(task: CoordinatorOperator, context: Context) -> None:
     """Raise `ConfigurationError` if another task of this run has opened the same pipeline, or is about to."""
-    place = task.pipeline, task.target_conn_id
     ti: Any = context["ti"]
     for other in _others(task):
-        theirs = tuple(task.render_template(value, context) for value in (other.pipeline, other.target_conn_id))
-        if theirs != place:
+        if not is_same_pipeline(task, other, context):
             continue
         found = ti.get_task_states(dag_id=ti.dag_id, task_ids=[other.task_id], run_ids=[ti.run_id])
         if found.get(ti.run_id, {}).get(other.task_id) in _APPLIES:
             raise _refusal(task, other, task.pipeline)
+
+
+def is_same_pipeline(task: PipelineTask, other: PipelineTask, context: Context) -> bool:
+    """True if two tasks of a DAG are of one pipeline and target, once what is a template is rendered."""
+
+    def place(one: PipelineTask) -> list[Any]:
+        return [task.render_template(value, context) for value in (one.pipeline, one.target_conn_id)]
+
+    return place(task) == place(other)
 
 
 def _others(task: CoordinatorOperator) -> Iterator[CoordinatorOperator]:

@@ -19,6 +19,14 @@ from airflow_parallel_apply.pipeline.run import CaptureReport, ClosedRun, Opened
 from airflow_parallel_apply.router import plan as router
 from airflow_parallel_apply.router.plan import PlanReport
 
+
+class KeptForTask(dict[str, Any]):
+    """The values that Airflow keeps for a task of one run, through its retries and clears, and removes with the run."""
+
+    def set(self, key: str, value: Any, **_: Any) -> None:
+        self[key] = value
+
+
 STATE = {"phase": "running", "channels": 4}
 
 

@@ -9,7 +9,6 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_parallel_apply.pipeline.errors import LeaseBusy, TargetError
-from airflow_parallel_apply.task import RunIdentity
 from tests.provider.dag_runs import Run, error_of, new_dag, run_of_dag, states  # noqa: F401  # fixtures
 from tests.provider.fakes import FakePipeline
 from tests.support.variants import gated
@@ -50,9 +49,7 @@ def test_a_first_run_waits_deferred_while_another_one_copies(run: Run, pipeline:
 def test_a_deferral_holds_only_what_the_supervisors_wire_knows(pipeline: FakePipeline, dag: DAG, monkeypatch) -> None:
     from airflow.sdk.execution_time.comms import DeferTask, _RequestFrame
 
-    monkeypatch.setattr(
-        "airflow_parallel_apply.operators.lease.run_identity", lambda context: RunIdentity(run_id="r", owner="o")
-    )
+    monkeypatch.setattr("airflow_parallel_apply.operators.lease.run_owner", lambda context: "o")
     with pytest.raises(TaskDeferred) as raised:
         dag.get_task("open")._wait({}, LeaseBusy("owned by another run"), None)
     path, arguments = raised.value.trigger.serialize()

@@ -19,6 +19,7 @@ from airflow_parallel_apply.cli import app
 from airflow_parallel_apply.demo.kafka import KafkaBroker
 from airflow_parallel_apply.operators.encode import EncodeOperator
 from tests.provider.dag_runs import load_dag, without_retries
+from tests.provider.fakes import KeptForTask
 from tests.support.kafka import committed
 from tests.support.variants import gated
 from tests.support.written_log import Change, append, make_log
@@ -97,10 +98,9 @@ def test_a_run_that_has_the_id_of_a_deleted_one_exports_its_query(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", connection_of(source_dsn))
 
-    def rows(run_after: datetime, **interval: datetime) -> int:
+    def rows(kept: KeptForTask, **interval: datetime) -> int:
         names = {"dag_id": "sales", "task_id": "export", "map_index": -1, "xcom_push": lambda *_: None}
-        run = {"run_id": "friday", "dag_run": SimpleNamespace(run_after=run_after), "ti": SimpleNamespace(**names)}
-        context: Any = {**run, **interval}
+        context: Any = {"run_id": "friday", "task_state_store": kept, "ti": SimpleNamespace(**names), **interval}
         task = EncodeOperator(
             task_id="export", sql="SELECT 7 AS a", source_conn_id="shop_db", place=str(tmp_path / "out")
         )
@@ -109,11 +109,12 @@ def test_a_run_that_has_the_id_of_a_deleted_one_exports_its_query(
         return int(report["rows"])
 
     first, second = datetime(2026, 1, 30, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
-    assert [rows(first), rows(first), rows(second)] == [1, 0, 1]
+    deleted, again = KeptForTask(), KeptForTask()
+    assert [rows(deleted), rows(deleted), rows(again)] == [1, 0, 1]
     interval = {"data_interval_start": first, "data_interval_end": second}
-    assert [rows(first, **interval), rows(second, **interval)] == [1, 0]
+    assert [rows(deleted, **interval), rows(again, **interval)] == [1, 0]
     longer = {**interval, "data_interval_end": datetime(2026, 2, 1, tzinfo=UTC)}
-    assert [rows(second, **longer), rows(second, **longer), rows(second, **interval)] == [1, 0, 0]
+    assert [rows(again, **longer), rows(again, **longer), rows(again, **interval)] == [1, 0, 0]
     day: Any = 20260131  # of a DAG that renders templates to what they look like
     query = {"sql": "SELECT 7 AS a", "source_conn_id": "shop_db", "place": str(tmp_path / "out")}
     assert executed(export_id=day, **query)["export_id"] == "20260131"

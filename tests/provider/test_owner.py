@@ -13,6 +13,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow_parallel_apply import owner
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.task import run_identity
+from tests.provider.fakes import KeptForTask
 
 URL = "airflow_parallel_apply.owner.conf"
 
@@ -89,22 +90,22 @@ def test_a_run_under_the_id_of_a_deleted_one_is_another_run_unless_both_have_an_
     monkeypatch.setattr(owner, "conf", Conf("https://airflow.example.org"))
     first = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def run_id(run_after: datetime, **interval: datetime) -> str:
+    def run_id(kept: KeptForTask, **interval: datetime) -> str:
         context: Any = {
             "ti": SimpleNamespace(dag_id="dag"),
             "run_id": "nightly",
-            "dag_run": SimpleNamespace(run_after=run_after),
+            "task_state_store": kept,
             **interval,
         }
         found = run_identity(context)
         assert found.owner == "https://airflow.example.org/dag/nightly"
         return found.run_id
 
-    later = first + timedelta(days=1)
-    assert run_id(first) == run_id(first)
-    assert run_id(first) != run_id(later)
-    interval = {"data_interval_start": first, "data_interval_end": later}
-    assert run_id(first, **interval) == run_id(later, **interval)
+    deleted, again = KeptForTask(), KeptForTask()
+    assert run_id(deleted) == run_id(deleted)
+    assert run_id(deleted) != run_id(again)
+    interval = {"data_interval_start": first, "data_interval_end": first + timedelta(days=1)}
+    assert run_id(deleted, **interval) == run_id(again, **interval)
 
 
 def test_only_runs_of_this_deployment_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:

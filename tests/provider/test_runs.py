@@ -12,6 +12,7 @@ from airflow.providers.standard.operators.python import BranchPythonOperator, Py
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_parallel_apply.operators import CaptureOperator, CoordinatorOperator
 from airflow_parallel_apply.operators.stop import StopMarker, means_stop
 from airflow_parallel_apply.pipeline.errors import FatalError, TargetError
 from airflow_parallel_apply.task_group import ParallelApply
@@ -181,6 +182,24 @@ def test_a_close_behind_a_mapped_task_that_failed_names_that(airflow_home: Any) 
         mapped.get_task("orders.close")._judge_upstream({"ti": Asked()})
 
 
+def test_open_goes_by_the_end_that_the_capture_of_its_pipeline_has_frozen() -> None:
+    """By any name; with `until` given to the capture alone, another end would be too far."""
+    with DAG("plain", schedule=None) as plain:
+        other = CaptureOperator(task_id="a", pipeline="other")
+        mine = CaptureOperator(task_id="take", pipeline="shop")
+        other >> mine >> CoordinatorOperator(task_id="begin", action="open", pipeline="shop")
+
+    class Kept:
+        def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> str:
+            return f"{task_ids} {key}"
+
+    assert plain.get_task("begin")._captured_as({"ti": Kept()}) == "take run"
+    assert (
+        CoordinatorOperator(task_id="alone", action="open", pipeline="shop", dag=plain)._captured_as({"ti": Kept()})
+        is None
+    )
+
+
 class Cleared:
     """A run whose `close` is cleared alone: the tasks in `skipped` were skipped, the others failed."""
 
@@ -194,7 +213,7 @@ class Cleared:
         return {self.run_id: {name: "skipped" if name in self.skipped else "failed" for name in task_ids}}
 
     def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> str | None:
-        return self.said if (task_ids, key) == ("changes_available", "skipped") else None
+        return self.said if task_ids.endswith("changes_available") and key == "skipped" else None
 
 
 @pytest.mark.parametrize("skipped", [TASKS[1:5], TASKS[2:5], TASKS[:5]])
@@ -207,13 +226,36 @@ def test_a_close_that_is_cleared_alone_in_a_run_that_was_ended_from_outside_is_r
 
 
 def test_a_close_behind_a_skip_that_was_meant_is_skipped_with_its_reason(dag: DAG) -> None:
+    idle = Cleared(TASKS[:5], said="no changes at the source")
     with pytest.raises(AirflowSkipException, match="was skipped: no changes at the source"):
-        dag.get_task("close")._judge_upstream({"ti": Cleared(TASKS[:5], said="no changes at the source")})
+        dag.get_task("close")._judge_upstream({"ti": idle, "params": dict.fromkeys(dag.params, "")})
     with DAG("branched", schedule=None) as branched:
         BranchPythonOperator(task_id="choose", python_callable=lambda: "other") >> ParallelApply("orders")
     close = branched.get_task("orders.close")
     with pytest.raises(AirflowSkipException, match=r"was skipped: orders\.changes_available was"):
         close._judge_upstream({"ti": Cleared([f"orders.{name}" for name in TASKS])})
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_pipeline_that_is_skipped_with_the_idle_one_before_it_is_red_where_it_has_something_to_do(
+    pipeline: FakePipeline, is_first: bool
+) -> None:
+    """Airflow skips what stands behind a skipped task: with `first >> second` nobody would look at the second."""
+    with DAG("chained", schedule=None) as chained:
+        second = ParallelApply("first") >> ParallelApply("second")
+        if not is_first:
+            PythonOperator(task_id="begin", python_callable=print) >> chained.get_task("first.changes_available")
+    skipped = [f"{group}.{name}" for group in ("first", "second") for name in TASKS]
+    context: Any = {"ti": Cleared(skipped, said="no changes at the source")}
+    close = second.children["second.close"]
+    hint = r"first\.changes_available skipped .* Hint: .*'trigger_rule': 'none_failed'"
+    with pytest.raises(FatalError, match=f"nothing was applied, though changes were committed.*{hint}"):
+        close._judge_upstream(context)
+    assert pipeline.asked["changes_available"]["config"].pipeline == "second"
+    pipeline.changes = None
+    for name in ("first", "second"):
+        with pytest.raises(AirflowSkipException, match="was skipped: no changes at the source"):
+            chained.get_task(f"{name}.close")._judge_upstream(context)
 
 
 @gated
