@@ -136,6 +136,31 @@ def test_a_column_that_comes_back_in_other_letters_would_be_two_of_one_name_to_r
     assert table(rig).schema().to_arrow().names[:3] == ["id", "v", "at"]
 
 
+@gated
+def test_a_column_of_another_type_goes_on_where_the_lake_s_is_the_same_or_was_made_so(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("CREATE TABLE typed (id integer PRIMARY KEY, n integer, v varchar(5), w timestamp(3))")
+    rig.ddl("")
+    rig.prepare()
+    rig.write("INSERT INTO typed SELECT i, i, 'v' || i, '2020-01-01 00:00:00.5' FROM generate_series(1, 3) i")
+    rig.run()
+    rig.write(
+        "ALTER TABLE typed ALTER v TYPE text, ALTER w TYPE timestamp", "INSERT INTO typed VALUES (4, 4, 'longer')"
+    )
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()
+    rig.write("ALTER TABLE typed ALTER n TYPE bigint", "UPDATE typed SET n = n + 5000000000 WHERE id = 1")
+    with pytest.raises(TargetError, match=r"n of public\.typed is int32 in the lake, .* int64 now.*Rewrite the lake's"):
+        rig.run()
+    here = table(rig, "typed")
+    rows = here.to_pyarrow_table()
+    rows = rows.set_column(1, "n", rows.column("n").cast(pa.int64()))
+    write_deltalake(here, rows, mode="overwrite", schema_mode="overwrite")
+    rig.run()
+    assert rig.comparison().equal, rig.comparison()
+    assert len(rows_of(rig, "typed")) == 5
+
+
 def test_a_lake_of_current_rows_is_no_feed(rig: Rig) -> None:
     with pytest.raises(ConfigurationError, match="feed=perhaps"):
         lake_of("delta:///lake?feed=perhaps")

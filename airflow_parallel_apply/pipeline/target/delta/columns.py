@@ -53,13 +53,21 @@ def feed_typing(relation: Relation) -> RowTyping:
 
 def lake_schema(lake: Lake, relation: Relation) -> pa.Schema:
     """The columns of its table in a lake of current rows, or of changes."""
-    return feed_typing(relation).schema.remove_metadata() if lake.is_feed else table_schema(relation)
+    return bare(feed_typing(relation).schema) if lake.is_feed else table_schema(relation)
+
+
+def bare(schema: pa.Schema) -> pa.Schema:
+    """Columns without the source's names of their types: another one may have the same type here, and delta-rs appends
+    no column that says otherwise of itself than the table's.
+    """
+    return pa.schema([field.remove_metadata() for field in schema])
 
 
 def require_feed(relation: Relation, found: pa.Schema) -> None:
     """Raise `TargetError` for a table that cannot take the changes of a relation. Columns that it lacks are added."""
     typing = feed_typing(relation)
     letters = {name.lower(): name for name in found.names}
+    is_feed = set(typing.change_names) <= set(found.names)
     for field in typing.schema:
         place, other = found.get_field_index(field.name), letters.get(field.name.lower())
         if place < 0 and other is not None:
@@ -67,6 +75,8 @@ def require_feed(relation: Relation, found: pa.Schema) -> None:
         elif place < 0 and field.name in typing.change_names:
             what = f"has no column {field.name}"
         elif place >= 0 and found.field(place).type != field.type:
+            if is_feed and field.name not in typing.change_names:
+                raise _retyped(relation, field, found.field(place))
             what = f"has a column {field.name} of another type"
         else:
             continue
@@ -78,6 +88,18 @@ def require_feed(relation: Relation, found: pa.Schema) -> None:
             hint="If the pipeline has not fed it so far, move the table away, and clear the task open. "
             f"{START_ELSEWHERE}",
         )
+
+
+def _retyped(relation: Relation, field: pa.Field, here: pa.Field) -> TargetError:
+    return TargetError(
+        f"column {field.name} of {relation.name} is {here.type} in the lake, and the source's values are {field.type} "
+        "now: no append gives a column another type",
+        op="commit",
+        table=relation.name,
+        column=field.name,
+        hint=f"Rewrite the lake's table with this column as {field.type}, each value cast, and all else as it is; then "
+        f"run again. {START_ELSEWHERE}",
+    )
 
 
 def feed_findings(relation: Relation) -> Iterator[Finding]:

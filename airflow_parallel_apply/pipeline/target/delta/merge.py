@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Operation, Relation
-from airflow_parallel_apply.pipeline.target.delta.columns import OPERATION, SEQNO, UNSENT
+from airflow_parallel_apply.pipeline.target.delta.columns import OPERATION, SEQNO, UNSENT, bare
 from airflow_parallel_apply.pipeline.target.delta.images import quoted
 from airflow_parallel_apply.pipeline.target.delta.tables import conditionally, schema_of, table_errors
 
@@ -43,10 +43,9 @@ def append(table: DeltaTable, relation: Relation, staged: pa.Table, transactions
 
 def append_changes(table: DeltaTable, relation: Relation, staged: pa.Table, transactions: Mapping[str, int]) -> None:
     """Append staged changes to a feed; columns that are new are added, and null in its earlier rows."""
+    rows = staged.cast(bare(staged.schema))
     with table_errors("commit", table=relation.name):
-        write_deltalake(
-            table, staged, mode="append", schema_mode="merge", commit_properties=conditionally(transactions)
-        )
+        write_deltalake(table, rows, mode="append", schema_mode="merge", commit_properties=conditionally(transactions))
 
 
 def merge(
