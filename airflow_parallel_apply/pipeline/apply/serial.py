@@ -165,6 +165,7 @@ def _steps(
                     text=found.values[1],
                     beside=beside,
                     redefined=_redefined(breaks, found.seqno, log),
+                    after_offset=ends.get(found.seqno - 1, 0),
                     end_offset=end,
                     shown_end=show_offset(end),
                 )
@@ -185,7 +186,8 @@ def _redefined(breaks: Iterable[Break], seqno: int, log: RowReader) -> tuple[str
 
 
 def _ends(unit: Unit, log: RowReader) -> dict[int, Offset]:
-    transactions = log.transactions(unit.after_seqno, unit.last_seqno)
+    """Also of the transaction before the unit, if that is there."""
+    transactions = log.transactions(max(unit.after_seqno - 1, log.state().purged_seqno), unit.last_seqno)
     return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_offset")), strict=True))
 
 

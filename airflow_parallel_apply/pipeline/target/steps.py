@@ -40,12 +40,14 @@ class Truncate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """Run DDL text. `beside`: the other texts of its transaction; `redefined`: the tables that it brought newer
-    definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form.
+    definitions of; `after_offset`: where the one before it ends, as far as the log has that; `end_offset`: where it
+    ends; `shown_end`: the same in the source's form.
     """
 
     text: str
     beside: tuple[str, ...] = ()
     redefined: tuple[str, ...] = ()
+    after_offset: Offset = 0
     end_offset: Offset = 0
     shown_end: str = ""
 

@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
     hold_applied,
     note_tables,
 )
+from airflow_parallel_apply.pipeline.target.postgres.redefine.namesakes import refusing_namesakes
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
@@ -134,6 +135,9 @@ class Steps:
                         noting_types(self._connection, self._session, step.text, names),
                         refusing_rows(self._connection, self._session, step, names),
                         leaving_newer_copies(self._connection, self._session, step),
+                        refusing_namesakes(
+                            self._connection, self._session, self._relations, step, last_seqno=self._unit.last_seqno
+                        ),
                     ):
                         _run_statement(self._connection, step)
                     forget_dropped(self._connection, self._session)

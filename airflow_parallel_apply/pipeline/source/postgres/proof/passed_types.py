@@ -8,9 +8,10 @@ column. The source's event trigger reports each step, and the log keeps what the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
 
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
@@ -21,6 +22,7 @@ from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
 from airflow_parallel_apply.postgres.generated_text import is_virtual, type_of
 
+_BOTH_ENDS: Final = 2
 Texts = tuple[str, ...]
 """A column's types, or its expressions, one after the other."""
 
@@ -70,15 +72,22 @@ def known_before(log: LogState) -> Mapping[int, Known]:
     return found
 
 
-def passed_types(known: Known, shapes: Iterable[Shape], now: Mapping[int, str]) -> Mapping[int, Texts]:
+def passed_types(
+    known: Known, shapes: Iterable[Shape], now: Mapping[int, str], *, by_expression: Collection[int] = ()
+) -> Mapping[int, Texts]:
     """The types of those columns of a table that had one in between which may have changed values. `shapes`: what the
-    source told of it since. `now`: the columns that are asked for, with their types.
+    source told of it since. `now`: the columns that are asked for, with their types. `by_expression`: those of which a
+    USING that was sent may have computed values, which another type may give another meaning.
     """
     found = {number: known.types.get(number, ()) for number in now}
     for shape in shapes:
         _add(found, {number: shape.columns[number].type_name for number in now if number in shape.columns})
     _add(found, now)
-    return {number: types for number, types in found.items() if _may_have_lost(types)}
+    return {
+        number: types
+        for number, types in found.items()
+        if _may_have_lost(types) or (number in by_expression and len(types) > _BOTH_ENDS)
+    }
 
 
 def written_types(pending: Pending, oid: int, known: Known) -> Sequence[Mapping[str, str]]:
@@ -144,4 +153,4 @@ def _add(found: dict[int, Texts], texts: Mapping[int, str]) -> None:
 
 def _may_have_lost(types: Sequence[str]) -> bool:
     """True if a cast from the first type to the last may make other texts than one from each to the next."""
-    return len(types) > 2 and not all(keeps_texts(one, other) for one, other in pairwise(types[:-1]))
+    return len(types) > _BOTH_ENDS and not all(keeps_texts(one, other) for one, other in pairwise(types[:-1]))

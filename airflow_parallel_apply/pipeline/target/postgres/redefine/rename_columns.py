@@ -62,13 +62,14 @@ def rename_columns(
 def left_of_present(changes: Sequence[ColumnChange], present: Mapping[int, str | None]) -> Iterator[ColumnChange]:
     """The changes, from the names that the target's columns have by now, as far as these are known, without those that
     are done. A dropped column that somebody put aside there stays, unless it has a name that another one is to have.
-    One that was moved out of the way of a parent's goes.
+    One that was moved out of the way of a parent's goes. One whose name another one has is gone already.
     """
     news = {change.new.name for change in changes if change.new is not None}
     for change in changes:
         number = None if change.old is None else change.old.number
         if change.old is None or number is None or number not in present:
-            yield change
+            if change.old is None or change.new is not None or change.old.name not in present.values():
+                yield change
             continue
         name = present[number]
         if change.new is None:
