@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
     Merge,
     Redefine,
@@ -42,6 +43,10 @@ _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
 _MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
 _BY_HAND: Final = "The target runs no DDL. Make there by hand what its tables need of this, if anything, then "
+_BEHIND: Final = (
+    " The rows that the transaction wrote before its statement come behind what you do: where that gives older rows "
+    "other values, give them to these rows afterwards."
+)
 
 
 def serial_parts(unit: Unit, log: RowReader) -> tuple[Unit, ...]:
@@ -88,7 +93,8 @@ def serial_steps(
             pipeline=unit.pipeline,
             seqno=sent[0].seqno,
             hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}"
-            f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}.",
+            f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}."
+            f"{_BEHIND if _is_behind_rows(sent, outline.breaks, log) else ''}",
         )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     is_skipped = ddl is DdlPolicy.SKIP and any(found.operation is None for found in outline.breaks)
@@ -103,6 +109,16 @@ def serial_steps(
     return tuple(
         _steps(unit, log, stage, breaks, outline.last, in_sets=in_sets, ddl=ddl, ends=ends, show_offset=show_offset)
     )
+
+
+def _is_behind_rows(sent: Sequence[Break], breaks: Iterable[Break], log: RowReader) -> bool:
+    """True if the first transaction that sent DDL wrote rows before a text by which older ones have other values."""
+    texts = [one for one in sent if one.seqno == sent[0].seqno and gives_other_values(one.values[1])]
+    if not texts:
+        return False
+    last = texts[-1]
+    messages = [one for one in breaks if one.operation is Operation.MESSAGE and one.seqno == last.seqno]
+    return _count(log, last.seqno, 0, last.fragno) > sum(one.fragno <= last.fragno for one in messages)
 
 
 def is_single(unit: Unit) -> bool:

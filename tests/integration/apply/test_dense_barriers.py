@@ -16,7 +16,7 @@ from airflow_parallel_apply.pipeline.target.open import open_target
 from airflow_parallel_apply.pipeline.target.postgres.target import PostgresTarget
 from airflow_parallel_apply.pipeline.target.steps import Step
 from tests.support.eight_channels import UNIQUE, make_rig, require_equal
-from tests.support.rig import Rig, execute
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated
 
 
@@ -80,6 +80,28 @@ def test_ddl_that_is_refused_stops_the_run_right_before_it_and_after_it_by_hand_
     execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN w integer DEFAULT 7")
     rig.having(ddl=DdlPolicy.SKIP).run()
     require_equal(rig)
+
+
+@gated
+def test_rows_that_a_transaction_wrote_before_its_using_are_told_of(rig: Rig) -> None:
+    """Nobody reaches them before the run that applies them."""
+    altering = "ALTER TABLE other ALTER COLUMN id TYPE bigint USING id * 100"
+    sent = rig.ddl(altering)
+    rig.write("INSERT INTO other VALUES (1)")
+    rig.run()
+    rig.transaction("INSERT INTO other VALUES (2)", altering, sent)
+    with pytest.raises(FatalError, match="rows that the transaction wrote before its statement") as told:
+        rig.having(ddl=DdlPolicy.REFUSE).run()
+    execute(rig.target_dsn, altering)
+    skip_as_the_hint_says(rig, told.value)
+    execute(rig.target_dsn, "UPDATE other SET id = id * 100 WHERE id = 2")
+    rig.transaction("UPDATE other SET id = id + 1", altering, sent)
+    rig.run()
+    require_equal(rig)
+    rig.transaction(altering, sent)
+    with pytest.raises(FatalError, match="which this pipeline refuses") as told:
+        rig.having(ddl=DdlPolicy.REFUSE).run()
+    assert "wrote before" not in str(told.value)
 
 
 @gated
