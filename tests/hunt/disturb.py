@@ -174,8 +174,8 @@ class Disturbances(Operations):
         self._tried(lambda: counting.apply(opened, lanes=1, cancelled=lambda: len(staged) > units))
 
     def _killed(self, step: Step) -> None:
-        """A lane or a capture as a process, killed or put to sleep at one place; a sleeper wakes when the next run is
-        over.
+        """A lane or a capture as a process, killed or put to sleep at one place or line; a sleeper wakes when the next
+        run is over.
         """
         rig, run_id, of = self._rig, self._run_id(), str(step.options["of"])
         opened = None
@@ -185,9 +185,12 @@ class Disturbances(Operations):
             opened = self._tried(lambda: rig.open(run_id))
             if opened is None:
                 return
-        at, when = PLACES[str(step.options["place"])]
         number = signal.SIGSTOP if step.options["signal"] == "STOP" else signal.SIGKILL
-        fault = Fault(at=f"{PACKAGE}.{at}", when=when, signal=number, call=int(step.options["call"]))
+        if "line" in step.options:
+            fault = Fault(line=int(step.options["line"]), signal=number)
+        else:
+            at, when = PLACES[str(step.options["place"])]
+            fault = Fault(at=f"{PACKAGE}.{at}", when=when, signal=number, call=int(step.options["call"]))
         if self._steps is None:
             directory = self._player.world.directory / f"steps{os.getpid()}"
             directory.mkdir(exist_ok=True)

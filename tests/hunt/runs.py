@@ -64,6 +64,8 @@ PLACES: Final = (
 _TOLD: Final = ("source", "transaction")
 """Steps that can be taken while something else is under way."""
 _ENDED: Final = {"KILL": "killed", "STOP": "stopped"}
+_LINES: Final = {"lane": 2500, "capture": 4500, "first run": 4500}
+"""About how many different lines of the product each executes."""
 
 
 def meanwhile(
@@ -124,15 +126,20 @@ def killed(dice: random.Random, tables: Sequence[Table]) -> list[Step]:
     of = dice.choice(("lane", "lane", "capture"))
     place = dice.choice(sorted((LANE if dice.random() < 0.7 else CAPTURE) if of == "lane" else CAPTURE))
     signal = dice.choice(("KILL", "KILL", "STOP"))
-    options = {"of": of, "place": place, "call": dice.choice((1, 1, 2)), "signal": signal}
-    return [*rows, Step(do="killed", options=options, kind=f"{of} {_ENDED[signal]}"), *rows]
+    at = {"place": place, "call": dice.choice((1, 1, 2))}
+    if dice.random() < 0.5:
+        at = {"line": dice.randrange(1, _LINES[of])}
+    return [*rows, Step(do="killed", options={"of": of, "signal": signal, **at}, kind=f"{of} {_ENDED[signal]}"), *rows]
 
 
 def killed_first_run(dice: random.Random) -> list[Step]:
     """Before the first run that is judged."""
     place = dice.choice(sorted(dice.choice((FIRST, FIRST, CAPTURE))))
     signal = dice.choice(("KILL", "KILL", "STOP"))
-    options = {"of": "capture", "place": place, "call": 1, "signal": signal}
+    at = {"place": place, "call": 1}
+    if dice.random() < 0.5:
+        at = {"line": dice.randrange(1, _LINES["first run"])}
+    options = {"of": "capture", "signal": signal, **at}
     return [Step(do="killed", options=options, kind=f"first run {_ENDED[signal]}")]
 
 

@@ -8,13 +8,16 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from types import CodeType, FrameType
+from typing import Any, Final, Literal
 
+import airflow_parallel_apply
 from airflow_parallel_apply.pipeline import run
 from airflow_parallel_apply.pipeline.apply import capture_turn
 from airflow_parallel_apply.pipeline.apply.signals import LaneSignals
@@ -33,14 +36,20 @@ from tests.support.local_stage import LocalStage
 # What a lane imports when it needs it: once for all that are forked.
 importlib.import_module("pyspark.sql.connect.session")
 
+_PACKAGE: Final = str(Path(airflow_parallel_apply.__file__).parent)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The process sends itself a signal around a call: `at` is `module:name` or `module:Class.method`."""
+    """The process sends itself a signal around a call: `at` is `module:name` or `module:Class.method`. Or, where `line`
+    is given, before it executes that many different lines of the package's functions, whichever they are.
+    """
 
-    at: str
-    when: Literal["before", "after"]
+    at: str = ""
+    when: Literal["before", "after"] = "before"
     call: int = 1
+    """Counted from 1."""
+    line: int | None = None
     """Counted from 1."""
     signal: int = signal.SIGKILL
 
@@ -84,7 +93,7 @@ def run_step(order: Order, environment: Mapping[str, str], log: Path, reports: C
         force=True, level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(threadName)s %(levelname)s %(message)s"
     )
     if order.fault is not None:
-        _arm(order.fault)
+        _arm(order.fault) if order.fault.line is None else _arm_line(order.fault)
     cancelled: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: cancelled.append(number))
     with ExitStack() as stack:
@@ -170,3 +179,22 @@ def _arm(fault: Fault) -> None:
         return result
 
     setattr(owner, name, wrapped)
+
+
+def _arm_line(fault: Fault) -> None:
+    executed: set[tuple[CodeType, int]] = set()
+
+    def in_function(frame: FrameType, event: str, _: object) -> Any:
+        line = frame.f_code, frame.f_lineno
+        if event == "line" and line not in executed:
+            executed.add(line)
+            if len(executed) == fault.line:
+                os.kill(os.getpid(), fault.signal)
+        return in_function
+
+    def on_call(frame: FrameType, event: str, _: object) -> Any:
+        code = frame.f_code
+        return in_function if code.co_filename.startswith(_PACKAGE) and code.co_name != "<module>" else None
+
+    sys.settrace(on_call)
+    threading.settrace(on_call)
