@@ -106,6 +106,27 @@ def test_a_new_definition_that_the_pipeline_refuses_stops_it(make_rig: Make, bro
 
 
 @gated
+def test_the_hint_says_which_rows_consumers_would_have_twice_or_with_former_texts(make_rig: Make) -> None:
+    rig = make_rig("CREATE TABLE t (id integer PRIMARY KEY, c char(3))")
+    rig.ddl("")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a')")
+    rig.run()
+    for altering, said in (
+        ("ALTER id TYPE bigint", "Hint: Tell its consumers"),
+        ("ALTER c TYPE text", "another text in c since.*Hint: Update these rows"),
+        ("ALTER id TYPE text", "other keys than those before.*Hint: To start anew"),
+    ):
+        rig.write(f"ALTER TABLE t {altering}", "INSERT INTO t SELECT max(id::integer) + 1, 'b' FROM t")
+        with pytest.raises(FatalError, match=said) as told:
+            rig.run()
+        rig.write("UPDATE t SET c = c")
+        skip_as_the_hint_says(rig, told.value)
+        rig.run()
+        assert rig.comparison().equal is ("anew" not in said)
+
+
+@gated
 def test_ddl_that_was_sent_leads_to_a_run_that_skips_it(make_rig: Make, broker: KafkaBroker) -> None:
     rig = make_rig(TABLE)
     rig.prepare()

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.encode.columns.rows import RowTyping, UnfitColumns, row_typing, typed_rows
+from airflow_parallel_apply.pipeline.encode.columns.types import ColumnTyping
 from airflow_parallel_apply.pipeline.encode.formats import Format
 from airflow_parallel_apply.pipeline.encode.open import open_confluent, open_messages
 from airflow_parallel_apply.pipeline.encode.protocol import MessageEncoder
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.partition.key import canonical
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress, MessageFormat
 from airflow_parallel_apply.pipeline.target.kafka.registry import registered_schema_id
@@ -38,6 +40,7 @@ _KEY_CHANGES: Final = (
     " One is of the key, whose messages then have another key than those before, unless it is a date: that is refused, "
     "and takes topics of another prefix, and a pipeline that begins anew."
 )
+_WRITTEN_AS_THEY_ARE: Final = {KeyKind.TEXT, KeyKind.UUID, KeyKind.EXACT}
 _ISO: Final = "%Y-%m-%dT%H:%M:%SZ"
 _FORMATS: Final = {MessageFormat.JSON: Format.JSON, MessageFormat.DEBEZIUM: Format.DEBEZIUM}
 
@@ -113,6 +116,30 @@ def table_messages(
         values = open_messages(_FORMATS[address.format], typing, server=address.prefix, database=address.prefix)
         keys = open_messages(Format.JSON, typing)
     return TableMessages(typing=typing, key_indexes=relation.key_indexes, values=values, keys=keys)
+
+
+def has_other_keys(address: KafkaAddress, older: Relation, newer: Relation) -> bool:
+    """True if a row's message has another key under a newer definition than under an older one, or may have."""
+    if older.key_names != newer.key_names:
+        return True
+    pairs = zip(_key_typings(address, older), _key_typings(address, newer), strict=True)
+    return any(not _is_written_alike(address, before, after) for before, after in pairs)
+
+
+def _key_typings(address: KafkaAddress, relation: Relation) -> list[ColumnTyping]:
+    typing = row_typing(relation, address.texts(relation.name))
+    return [typing.columns[index] for index in relation.key_indexes]
+
+
+def _is_written_alike(address: KafkaAddress, before: ColumnTyping, after: ColumnTyping) -> bool:
+    """True if a value is the same in a key of either. Avro's keys begin with the number of their schema."""
+    kinds = {before.column.kind, after.column.kind}
+    if before.type == after.type:
+        return len(kinds) == 1 or kinds <= _WRITTEN_AS_THEY_ARE
+    if address.format is MessageFormat.AVRO:
+        return False
+    scales = {before.column.value.scale, after.column.value.scale}
+    return kinds == {KeyKind.INTEGER} or (kinds == {KeyKind.DECIMAL} and len(scales) == 1)
 
 
 class Messages:

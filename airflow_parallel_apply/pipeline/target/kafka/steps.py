@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
+from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.target.feed_rows import truncate_rows
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
-from airflow_parallel_apply.pipeline.target.kafka.messages import Messages
+from airflow_parallel_apply.pipeline.target.kafka.messages import Messages, has_other_keys
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message, Staging, messages_of
+from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
 
@@ -60,17 +62,27 @@ class StepMessages:
 
     def _redefined(self, step: Redefine) -> PlanError:
         older, newer = self._relations(step.older_id), self._relations(step.newer_id)
+        what = f"the definition of {newer.name} changed at the source"
         later = (
             "have the new columns"
             if older.name == newer.name
             else f"are in the topic {self._address.topic(newer.name)}"
         )
-        return PlanError(
-            f"the definition of {newer.name} changed at the source",
-            op="apply",
-            table=newer.name,
-            hint=f"Tell its consumers that later messages {later}, and {step.skipping}.",
-        )
+        hint = f"Tell its consumers that later messages {later}, and {step.skipping}."
+        retyped = [
+            (one.old, one.new)
+            for one in compare_definitions(older, newer).changes
+            if one.old is not None and one.new is not None and not column_keeps_texts(one.old, one.new)
+        ]
+        if older.name == newer.name and has_other_keys(self._address, older, newer):
+            what += ", and its later messages have other keys than those before: rows that are not written again would "
+            what += "be there twice"
+            hint = f"{START_ELSEWHERE} Only where consumers tell such rows apart: {hint}"
+        elif retyped:
+            listed = ", ".join(new.name for _, new in retyped)
+            what += f", and older rows may have another text in {listed} since, which no message says"
+            hint = f"Update these rows at the source, as far as they are still there, so that they are sent. {hint}"
+        return PlanError(what, op="apply", table=newer.name, hint=hint)
 
     def _replayed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message]:
         for batch in batches:
