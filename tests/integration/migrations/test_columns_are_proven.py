@@ -8,7 +8,7 @@ import pytest
 from airflow_parallel_apply.pipeline.config import Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
-from tests.support.ddl_messages import install
+from tests.support.ddl_messages import ddl, install
 from tests.support.migrated_table import PARTED, PLAIN, ROWS, assert_equal, begin, either_kind, recopied
 from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import gated, variants
@@ -105,6 +105,48 @@ def test_a_message_that_makes_other_values_at_the_target_does_not_pass_for_the_c
     with pytest.raises(FatalError, match=r"column c of public\.t was added .*(?s:.*)recopy .*--table public\.t"):
         rig.run()
     recopied(rig).run()
+    assert_equal(rig)
+
+
+RETYPED = {"another": "ALTER TABLE t ALTER b TYPE bigint", "its own": "ALTER TABLE t ALTER c TYPE integer USING c + id"}
+
+
+@gated
+@pytest.mark.parametrize(
+    ("column", "is_captured"),
+    [("another", True), ("its own", True), pytest.param("its own", False, marks=pytest.mark.long)],
+)
+def test_where_a_new_column_s_type_is_sent_nothing_proves_what_older_rows_hold(
+    rig: Rig, column: str, is_captured: bool
+) -> None:
+    begin(rig, *PLAIN)
+    install(rig.source_dsn)
+    if not is_captured:
+        rig.write("DROP EVENT TRIGGER parallel_apply_capture_rewrite", "DROP EVENT TRIGGER parallel_apply_capture_ddl")
+    for sent in ("ALTER TABLE t ADD c integer DEFAULT 5", RETYPED[column]):
+        rig.transaction(ddl(sent), sent)
+        rig.run()
+    rig.write("INSERT INTO t VALUES (100, 'x', 1, 2)")
+    if column == "its own":
+        with pytest.raises(FatalError, match=r"c of public\.t was added .*the log does not tell what older rows hold"):
+            rig.run()
+        recopied(rig)
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_what_older_rows_hold_in_a_new_column_has_the_labels_that_were_sent_since(rig: Rig) -> None:
+    rig.both("CREATE TYPE mood AS ENUM ('a', 'b')")
+    begin(rig, *PLAIN)
+    install(rig.source_dsn)
+    labels = ("ALTER TYPE mood RENAME VALUE 'a' TO 'z'", "ALTER TYPE mood RENAME VALUE 'b' TO 'a'")
+    for sent in ("ALTER TABLE t ADD c mood DEFAULT 'a'", *labels):
+        rig.transaction(ddl(sent), sent)
+        if sent != labels[0]:
+            rig.run()
+    rig.write("INSERT INTO t VALUES (100, 'x', 1, 'a')")
+    rig.run()
     assert_equal(rig)
 
 

@@ -8,26 +8,36 @@ and what it can no longer prove stops the run.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, last_before
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import fills_of_rows, new_numbers, with_proven
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shape_of_row
+from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import VERSION
+from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
 from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
-VERSION: Final = 1
-"""Version of a message's contents; messages of others are skipped, since they prove no more than their absence does."""
+_ALTERS_TEXTS: Final = r"rename\s+value|attribute"
+"""Words of DDL that alters what values of enums and composite types print."""
+_OF_A_SCHEMA: Final = "."
+"""In the name of each type that is not built in."""
 
 
 class SentSightings:
-    """Those of one read of the slot, kept in the log. Not thread-safe."""
+    """Those of one read of the slot, kept in the log. `names`: the columns that a table has now, by number. Not
+    thread-safe.
+    """
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, names: Callable[[int], Mapping[int, str]]) -> None:
         self._definitions = definitions
+        self._names = names
         self._commit_lsn = -1
         self._here: dict[int, Sighting] = {}
         """The sightings of the transaction that commits at `_commit_lsn`, by table."""
+        self._altering: list[SignedMessage] = []
+        """The DDL that this transaction has sent so far, as far as it may alter types."""
         self._known: tuple[Sighting, ...] = ()
         self._of_table: dict[int, list[Sighting]] = {}
         """The known ones by table."""
@@ -43,20 +53,57 @@ class SentSightings:
         is_exact = sent.get("is_exact", False)
         proven = fills_of_rows(sent["fills"], new_numbers(shape, before), before) if is_exact else {}
         made = with_proven(shape.sighting(commit_lsn + 1, is_told=True), shape, proven, before)
-        if commit_lsn != self._commit_lsn:
-            self._commit_lsn, self._here = commit_lsn, {}
-        self._here[shape.oid] = made
-        later = [
-            replace(other, fills=_merged(made, other)) for other in self._of(shape.oid) if other.offset > made.offset
-        ]
-        self._definitions.see([made])
-        self._definitions.see(later)
+        self._begin(commit_lsn)
+        self._keep(made, self._altered(made))
+
+    def take_ddl(self, commit_lsn: int, text: str) -> None:
+        """DDL that was sent. Where it may give a column another type, or the same one by an expression, or alters what
+        a value of its type prints, what was proven of rows older than the column holds no more.
+        """
+        message = SignedMessage(xid=0, ddl=text)
+        if not message.mentions("type"):
+            return
+        self._begin(commit_lsn)
+        self._altering.append(message)
+        for oid in {sighting.oid for sighting in self._definitions.sightings() if sighting.fills}:
+            before = self.before(oid, commit_lsn)
+            if before is not None and (lost := self._altered(before)):
+                self._keep(replace(before, offset=commit_lsn + 1), lost)
 
     def before(self, oid: int, commit_lsn: int) -> Sighting | None:
         """The last sighting of a table before what comes next in the transaction that commits at an LSN."""
         if commit_lsn == self._commit_lsn and oid in self._here:
             return self._here[oid]
         return last_before(self._of(oid), oid, commit_lsn)
+
+    def _begin(self, commit_lsn: int) -> None:
+        """The next messages are of the transaction that commits there."""
+        if commit_lsn != self._commit_lsn:
+            self._commit_lsn, self._here, self._altering = commit_lsn, {}, []
+
+    def _altered(self, sighting: Sighting) -> frozenset[int]:
+        """The columns whose older values are known and print another text behind this transaction's DDL, perhaps."""
+        if not sighting.fills or not self._altering:
+            return frozenset()
+        names = dict(sighting.names) or self._names(sighting.oid)
+        return frozenset(
+            number
+            for number, type_name, _ in sighting.fills
+            if number not in names
+            or any(
+                message.retypes(names[number]) or (_OF_A_SCHEMA in type_name and message.mentions(_ALTERS_TEXTS))
+                for message in self._altering
+            )
+        )
+
+    def _keep(self, made: Sighting, lost: frozenset[int]) -> None:
+        """A sighting of this transaction. `lost`: the columns whose older values are not known behind it."""
+        made = _without(made, lost)
+        self._here[made.oid] = made
+        # Of one moment the last one counts.
+        later = {other.offset: other for other in self._of(made.oid) if other.offset > made.offset}
+        self._definitions.see([made])
+        self._definitions.see(replace(one, fills=_merged(made, _without(one, lost))) for one in later.values())
 
     def _of(self, oid: int) -> list[Sighting]:
         known = self._definitions.sightings()
@@ -70,3 +117,7 @@ class SentSightings:
 def _merged(made: Sighting, other: Sighting) -> tuple[tuple[int, str, str], ...]:
     known = {number for number, _, _ in other.fills}
     return tuple(sorted((*other.fills, *(fill for fill in made.fills if fill[0] not in known))))
+
+
+def _without(sighting: Sighting, lost: frozenset[int]) -> Sighting:
+    return replace(sighting, fills=tuple(fill for fill in sighting.fills if fill[0] not in lost))

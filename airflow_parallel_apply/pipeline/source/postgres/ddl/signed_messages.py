@@ -20,10 +20,10 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape,
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import (
     DDL_PREFIX,
     SIGHTING_PREFIX,
+    VERSION,
     decoded,
     is_signed,
 )
-from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import VERSION
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import parse_message
@@ -78,9 +78,9 @@ class SignedMessage:
             return 0
         return math.inf if self._builds else self._count("drop")
 
-    def retypes(self, column: str, tables: Iterable[tuple[str, str]]) -> float:
+    def retypes(self, column: str, tables: Iterable[tuple[str, str]] = ()) -> float:
         """How many of its statements may change the type of a column of a table with one of these names, `schema` and
-        `table`: none does so twice.
+        `table`, or, without names, of any table: none does so twice.
         """
         return self._statements_of(column, r"(set\s+data\s+)?", "type", tables)
 
@@ -93,7 +93,9 @@ class SignedMessage:
             return math.inf if self._has(last) else 0
         names = "|".join(rf"(?<!\.)({_name(schema)}\.)?{_name(table)}" for schema, table in tables)
         statements = (replace(self, ddl=one) for one in _statements(self.ddl))
-        return sum(one._has(rf"{_name(column)}\s+{words}{last}") and one._has(names) for one in statements)
+        return sum(
+            one._has(rf"{_name(column)}\s+{words}{last}") and (not names or one._has(names)) for one in statements
+        )
 
     @property
     def _builds(self) -> bool:

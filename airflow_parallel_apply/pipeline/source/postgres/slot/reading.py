@@ -7,7 +7,7 @@ a step of it only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Final
@@ -68,11 +68,12 @@ class SlotRead:
         self.message_bytes = message_bytes
         text = look.registration
         registration = Registration(server="", tables=()) if text is None else Registration.from_text(text)
-        self._sent = SentSightings(definitions)
+        self._sent = SentSightings(definitions, self._names_now)
+        self._messages = DdlMessages(session, self._sent.take)
         self._decoder = Decoder(
             next_seqno=log.last_seqno + 1,
             table=self._followed,
-            ddl=DdlMessages(session, self._sent.take).text,
+            ddl=self._ddl,
             renamed=self._renamed,
             is_part=WrittenParts(registration, config).is_part,
             latest_time=None if visibility is None else visibility.time,
@@ -130,6 +131,16 @@ class SlotRead:
         relation, others = renamed(connection, self._definitions, table.relation)
         relation_id, is_redefined = self._definitions.relation_id(relation)
         return LookedUp(table=numbered(table, relation_id), is_redefined=is_redefined, renamed=others)
+
+    def _ddl(self, xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
+        text = self._messages.text(xid, commit_lsn, message)
+        if text is not None:
+            self._sent.take_ddl(commit_lsn, text.decode())
+        return text
+
+    def _names_now(self, oid: int) -> Mapping[int, str]:
+        shape = shapes(self._session.catalog(), [oid]).get(oid)
+        return {} if shape is None else {number: column.name for number, column in shape.columns.items()}
 
     def _renamed(self, xid: int, message: WireMessage) -> Renamed:
         if message.prefix != RENAMED_PREFIX or not message.transactional:
