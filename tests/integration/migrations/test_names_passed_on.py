@@ -27,6 +27,7 @@ COLUMNS = {
         "ALTER TABLE t RENAME x TO b",
     ),
     "another one got the name": ("ALTER TABLE t RENAME a TO b2", "ALTER TABLE t ADD a integer DEFAULT 5"),
+    "it was dropped, and another one made": ("ALTER TABLE t DROP a", "ALTER TABLE t ADD a integer DEFAULT 5"),
 }
 
 

@@ -152,7 +152,7 @@ def _may_be_other(number: int, before: _Table, after: _Table | None, known: _Kno
     if now is None or after is None or now == column:
         return False
     is_rewritten = now.type_id != column.type_id or after.files != before.files
-    is_passed_on = known.names.get(number, column.name) != column.name and column.name in known.names.values()
+    is_passed_on = any(name == column.name and other != number for other, name in known.names.items())
     is_told = any(_RENAMES.search(text) for text in (step.text, *step.beside))
     return is_rewritten and is_passed_on and not is_told
 
