@@ -60,6 +60,32 @@ def test_rows_that_came_before_a_change_in_its_transaction_are_those_of_the_tabl
 
 
 @gated
+def test_definitions_that_a_transaction_brings_one_after_the_other_are_made_together(maria: MariaDbRig) -> None:
+    maria.make(SOURCE, ("CREATE TABLE good (id int PRIMARY KEY, v longtext)",))
+    rig = maria.rig.having(channels=1, lanes=1)
+    install(rig.source_dsn)
+    rig.prepare()
+    rig.write("INSERT INTO good VALUES (1, 'a')")
+    rig.run()
+    rig.transaction(
+        "INSERT INTO good VALUES (2, 'b')",
+        "ALTER TABLE good RENAME v TO w",
+        "ALTER TABLE good ADD v integer DEFAULT 5",
+        "INSERT INTO good VALUES (3, 'c', 6)",
+        "ALTER TABLE good RENAME id TO number",
+        "INSERT INTO good VALUES (4, 'd', 7)",
+    )
+    with pytest.raises(FatalError, match="takes more of the same transaction as done") as told:
+        rig.run()
+    commands = re.findall(r"At the target: (ALTER TABLE .+?)\. (?=[A-Z])", str(told.value))
+    assert len(commands) == 2
+    maria.server.run(";".join(commands), database="test")
+    skip_as_the_hint_says(rig, told.value)
+    rig.run()
+    maria.require_equal("SELECT number, v, w FROM good")
+
+
+@gated
 def test_a_column_that_may_be_another_one_is_not_taken_for_that_of_before(maria: MariaDbRig) -> None:
     maria.make(SOURCE, TARGET)
     rig = maria.rig.having(channels=1, lanes=1)

@@ -9,11 +9,11 @@ from typing import Final
 
 from airflow_parallel_apply.pipeline.errors import START_ANEW
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.target.mariadb.mapping import literal, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
 from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
-from airflow_parallel_apply.pipeline.target.older_rows import holds
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
 
 _NULL: Final = "NULL"
@@ -65,7 +65,7 @@ def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: boo
             yield f"the target has {new.name} already: {_older_rows(new)}"
         elif change.old is None and new is not None and new.fill != _NULL and literal(new) is None:
             yield _older_rows(new)
-        elif change.old is not None and new is not None and not holds(new, change.old):
+        elif change.old is not None and new is not None and not column_keeps_texts(change.old, new):
             yield (
                 f"{new.name} became {new.type_name} at the source, by a cast or by an expression: older rows are to "
                 "have in it what the source's have since, whatever type it has here"
@@ -104,6 +104,7 @@ def _changes(found: Redefinition, there: set[str], computed: set[str]) -> Iterat
         # One whose new name is another's former one may have it already: names do not tell.
         if old in there and (new not in there or new in renamed or new in dropped):
             yield f"RENAME COLUMN {shown(old)} TO {shown(new)}"
+            there = there - {old}
     for column in (one.new for one in found.changes if one.old is None):
         if column is not None and (column.name not in there or column.name in dropped):
             yield adding(column)

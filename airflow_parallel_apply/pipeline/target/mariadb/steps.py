@@ -40,7 +40,7 @@ _RENAMED: Final = (
 
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
     """Errors: `PlanError` for what this target cannot do; as `hold_table`, `merge_parts`, `Replayer.run`."""
-    require = partial(_require_done, session, relations)
+    require = partial(_require_done, session, relations, steps)
     for number, step in enumerate(under_skipped(steps, relations)):
         match step:
             case Merge(staged):
@@ -65,9 +65,9 @@ def _part(session: Session, relations: Relations, staged: StagedTable) -> Part:
     return Part(table=table, staged=staged)
 
 
-def _require_done(session: Session, relations: Relations, step: Redefine | Statement) -> None:
+def _require_done(session: Session, relations: Relations, steps: Sequence[Step], step: Redefine | Statement) -> None:
     if isinstance(step, Redefine):
-        _require_followed(session, relations, step)
+        _require_followed(session, relations, steps, step)
     else:
         raise PlanError(
             f"the target runs no DDL text: {shown_ddl(step.text)}",
@@ -75,8 +75,10 @@ def _require_done(session: Session, relations: Relations, step: Redefine | State
         )
 
 
-def _require_followed(session: Session, relations: Relations, step: Redefine) -> None:
-    """Go on under a newer definition where somebody has changed the target by hand, as ddl=skip says."""
+def _require_followed(session: Session, relations: Relations, steps: Sequence[Step], step: Redefine) -> None:
+    """Go on under a newer definition where somebody has changed the target by hand, as ddl=skip says: to the last one
+    that the unit brings.
+    """
     old, new = relations(step.older_id), relations(step.newer_id)
     renaming = renaming_left(session, old, new)
     redefinition = compare_definitions(old, new)
@@ -93,6 +95,8 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
                 *recomputed,
             ),
         )
+    if is_vouched_for and any(_brings_newer(one, new, relations) for one in steps):
+        return
     require_own_name(session, new, relations.definitions())
     if find_table(session, new) is None:
         raise missing_table(session, new)
@@ -103,6 +107,12 @@ def _require_followed(session: Session, relations: Relations, step: Redefine) ->
             table=new.name,
             hint=_sentences(*_left(session, old, new, None, fixes=found[0].fix), found[0].note),
         )
+
+
+def _brings_newer(step: Step, relation: Relation, relations: Relations) -> bool:
+    if not isinstance(step, Redefine) or step.newer_id <= relation.relation_id:
+        return False
+    return relation.oid is not None and relations(step.newer_id).oid == relation.oid
 
 
 def _left(
