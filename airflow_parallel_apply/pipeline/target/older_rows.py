@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step,
 
 _NULL_LITERAL: Final = "NULL"
 _TEXT: Final = re.compile(r"(?:text|character varying|varchar)(?:\((\d+)\))?")
+_NUMBERS: Final = (ValueKind.INTEGER, ValueKind.DECIMAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,40 @@ class Origin:
         return self.places[place] is None and self.fills[place] is None
 
 
-def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()) -> Origin:
+def holds(newer: Column, older: Column) -> bool:
+    """True if what a column held is the same now, but for texts that are too long: its type is, or was made wider."""
+    after, before = newer.value, older.value
+    if newer.has_type_of(older) or all(_TEXT.fullmatch(one.type_name) for one in (newer, older)):
+        return True
+    if not column_keeps_texts(older, newer):
+        return False
+    match before.kind, after.kind:
+        case ValueKind.INTEGER, ValueKind.INTEGER:
+            return after.size >= before.size
+        case ValueKind.INTEGER, ValueKind.DECIMAL:
+            return after.precision >= INTEGER_DIGITS[before.size]
+        case _, ValueKind.DECIMAL:
+            return after.precision >= before.precision
+        case _:
+            return True
+
+
+def _is_wider(newer: Column, older: Column) -> bool:
+    """The same of the same type, or a longer one of its kind, as of two integers."""
+    is_kind_kept = newer.value.kind is older.value.kind and newer.value.kind in _NUMBERS
+    are_texts = all(_TEXT.fullmatch(one.type_name) for one in (newer, older))
+    return (newer.has_type_of(older) or is_kind_kept or are_texts) and holds(newer, older)
+
+
+def origin_of(
+    older: Relation,
+    newer: Relation,
+    between: Sequence[Relation] = (),
+    *,
+    holds: Callable[[Column, Column], bool] = holds,
+) -> Origin:
     """Values of a column are in an older definition where it is surely the same, and of a type that holds no others, as
-    is that of each definition `between`, the oldest first.
+    is that of each definition `between`, the oldest first. `holds`: of a newer column and an older one.
     """
     if older.relation_id == newer.relation_id:
         width = len(newer.columns)
@@ -67,7 +99,7 @@ def origin_of(older: Relation, newer: Relation, between: Sequence[Relation] = ()
         ]
         is_there = before is not None and all(holds(one, before) for one in since)
         places.append(names.index(before.name) if is_there and before is not None else None)
-        fills.append(_fill(since) if before is None and column.name in renamed else None)
+        fills.append(_fill(since, holds) if before is None and column.name in renamed else None)
         letters.append(None if before is None else _letters(before, since))
     return Origin(relation=older, places=tuple(places), fills=tuple(fills), letters=tuple(letters))
 
@@ -166,7 +198,8 @@ class _Restating:
         newer = own[-1]
         if self._takes_older is not None and self._takes_older(older, newer):
             return None
-        origin = origin_of(older, newer, own[:-1])
+        # What a person skips may have had a USING.
+        origin = origin_of(older, newer, own[:-1], holds=_is_wider)
         is_plain = origin.places == tuple(range(len(older.columns))) and older.name == newer.name
         is_plain = is_plain and not any(origin.letters)
         if is_plain and [one.name for one in older.columns] == [one.name for one in newer.columns]:
@@ -229,25 +262,7 @@ def _of_name(older: Relation, column: Column, found: Redefinition) -> Column | N
     return same[0] if same and column.name not in uncertain else None
 
 
-def holds(newer: Column, older: Column) -> bool:
-    """True if what a column held is the same now, but for texts that are too long: its type is, or was made wider."""
-    after, before = newer.value, older.value
-    if newer.has_type_of(older) or all(_TEXT.fullmatch(one.type_name) for one in (newer, older)):
-        return True
-    if not column_keeps_texts(older, newer):
-        return False
-    match before.kind, after.kind:
-        case ValueKind.INTEGER, ValueKind.INTEGER:
-            return after.size >= before.size
-        case ValueKind.INTEGER, ValueKind.DECIMAL:
-            return after.precision >= INTEGER_DIGITS[before.size]
-        case _, ValueKind.DECIMAL:
-            return after.precision >= before.precision
-        case _:
-            return True
-
-
-def _fill(since: Sequence[Column]) -> str | None:
+def _fill(since: Sequence[Column], holds: Callable[[Column, Column], bool]) -> str | None:
     """The literal of a column that rows are older than: only the definition that brought it says it."""
     first = since[0]
     most = min((most for most in map(_most_letters, since) if most is not None), default=None)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import PlanError
+from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind, ValueType
-from airflow_parallel_apply.pipeline.target.older_rows import holds, origin_of
+from airflow_parallel_apply.pipeline.target.older_rows import holds, origin_of, under_skipped
+from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay
 
 
 def definition(relation_id: int, *columns: tuple[str, int | None]) -> Relation:
@@ -49,3 +60,27 @@ def test_a_decimal_holds_the_integers_whose_digits_it_has() -> None:
         name, value = f"numeric({precision},0)", ValueType.parse(f"decimal {precision} 0")
         assert holds(Column(name="c", type_name=name, kind=KeyKind.DECIMAL, value=value), integer) is is_held
     assert holds(Column(name="c", type_name="text", kind=KeyKind.TEXT, value=ValueType.parse("text")), integer)
+
+
+def test_a_number_that_became_a_text_is_the_same_unless_somebody_changed_the_table_by_hand() -> None:
+    """A statement that is skipped may have had a USING."""
+    number = Column(name="c", type_name="integer", kind=KeyKind.INTEGER, number=1, value=ValueType.parse("integer 32"))
+    text = Column(name="c", type_name="text", kind=KeyKind.TEXT, number=1, value=ValueType.parse("text"))
+    long = Column(name="c", type_name="bigint", kind=KeyKind.INTEGER, number=1, value=ValueType.parse("integer 64"))
+    known = {place: replace(definition(place), columns=(one,)) for place, one in enumerate((number, text, long))}
+    assert origin_of(known[0], known[1]).places == (0,)
+    for newer, says in ((2, None), (1, "nothing tells what they have in c since")):
+        redefine = Redefine(older_id=0, newer_id=newer, ddl=DdlPolicy.SKIP)
+        rows = pa.RecordBatch.from_pylist([inserted("7")], schema=ROWS)
+        replay, _ = under_skipped([Replay(lambda rows=rows: iter([rows])), redefine], known.__getitem__)
+        assert isinstance(replay, Replay)
+        with pytest.raises(PlanError, match=says) if says else nullcontext():
+            assert [batch.num_rows for batch in replay.rows()] == [1]
+
+
+def inserted(values: str) -> dict[str, Any]:
+    """A row of the log, under the first definition."""
+    numbers = dict.fromkeys(
+        ("seqno", "fragno", "relation_id", "bucket", "key_order", "previous_seqno", "next_seqno"), 0
+    )
+    return {**numbers, "operation": "I", "values": values, "unsent": None, "old_key": None}
