@@ -87,7 +87,7 @@ class Folder:
             size += batch.nbytes
             if size > self.memory_bytes and depth < _DEPTH:
                 if self.identity is Identity.NONE:
-                    yield pa.Table.from_batches(held)
+                    yield self._known(pa.Table.from_batches(held).combine_chunks(), {})
                     held, size = [], 0
                     continue
                 needed = self._needed(pa.Table.from_batches(held))

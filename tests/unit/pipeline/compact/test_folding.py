@@ -271,6 +271,20 @@ def test_rows_are_told_apart_by_another_key_from_then_on(tmp_path: Path) -> None
     assert folded([(newest, new), (KEYED, OLD)], tmp_path) == [(2, 7.0, "y", None)]
 
 
+@pytest.mark.parametrize("memory_bytes", [1, 2**30])
+def test_a_value_that_nothing_tells_is_asked_for_where_rows_are_only_inserted(
+    tmp_path: Path, memory_bytes: int
+) -> None:
+    first, last = (
+        replace(one, columns=tuple(replace(column, key=False) for column in one.columns))
+        for one in (KEYED, redefined(fill=None))
+    )
+    told = [(2, 0, Row("I", ("3", "1.5", "z", "told")))]
+    with pytest.raises(EncodeError, match=r"public\.t\.more holds"):
+        folded([(first, OLD), (last, told)], tmp_path, memory_bytes=memory_bytes)
+    assert len(folded([(last, told)], tmp_path, memory_bytes=memory_bytes)) == 1
+
+
 def test_rows_that_came_again_under_another_key_tell_what_those_before_did_not(tmp_path: Path) -> None:
     brought = redefined(fill=None)
     moved = replace(
