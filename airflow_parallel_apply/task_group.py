@@ -50,7 +50,8 @@ class ParallelApply(TaskGroup):
     With a timetable that gives data intervals, a run applies what was committed before its interval's end.
 
     A parameter that is not given here comes from `default_args` of the group or its DAG, then from the operators. Of
-    `trigger_rule` only the first task takes notice.
+    `trigger_rule` only the first task takes notice: with ``none_failed`` a group behind another one runs even if that
+    had nothing to do, so that Airflow skipped it.
 
     :param group_id: prefix of the task ids; `prefix_group_id=False` leaves them capture, route, open, apply, close
     :param pipeline: name of the pipeline; default: `group_id`

@@ -7,7 +7,7 @@ nothing was found to be done. A skip passes on along a DAG, so it is judged wher
 | it began with | the run |
 |---|---|
 | a sensor that said why | had nothing to do, if it is this pipeline's |
-| a task behind one that is not a pipeline's, such as a branch, or with one | was to leave the pipeline out |
+| a task that is not a pipeline's, or one behind such a task that succeeded: a branch | was to leave the pipeline out |
 | any other task of a pipeline: none of them skips itself | was ended |
 """
 
@@ -38,6 +38,12 @@ def skip_of(dag: DAG, task_id: str, context: Context) -> Skip | None:
     tasks = [task_id, *sorted(dag.get_task(task_id).get_flat_relative_ids(upstream=True))]
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=tasks, run_ids=[ti.run_id]).get(ti.run_id, {})
     skipped = {one for one in tasks if states.get(one) == TaskInstanceState.SKIPPED}
+    # Of a mapped task each instance is told by a name of its own, with its index behind the task's.
+    succeeded = {
+        name if name in tasks else name.rpartition("_")[0]
+        for name, state in states.items()
+        if state == TaskInstanceState.SUCCESS
+    }
     for first in tasks:
         upstream = dag.get_task(first).upstream_task_ids
         if first not in skipped or upstream & skipped:
@@ -47,7 +53,7 @@ def skip_of(dag: DAG, task_id: str, context: Context) -> Skip | None:
             said = ti.xcom_pull(task_ids=first, key=SKIPPED_KEY, map_indexes=-1)
             if said is not None:
                 return Skip(task_id=first, reason=str(said), sensor=task)
-        if not all(_is_a_pipeline_s(dag, one) for one in (first, *upstream)):
+        if not all(_is_a_pipeline_s(dag, one) for one in (first, *(upstream & succeeded))):
             return Skip(task_id=first, reason=f"{first} was skipped")
     return None
 

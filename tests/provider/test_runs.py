@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -201,16 +202,18 @@ def test_open_goes_by_the_end_that_the_capture_of_its_pipeline_has_frozen() -> N
 
 
 class Cleared:
-    """A run whose `close` is cleared alone: the tasks in `skipped` were skipped, the others failed."""
+    """A run whose `close` is cleared alone: the tasks in `skipped` were skipped, others than those in `succeeded`
+    failed.
+    """
 
     dag_id = run_id = "cleared"
 
-    def __init__(self, skipped: list[str], said: str | None = None) -> None:
-        self.skipped = skipped
+    def __init__(self, skipped: list[str], said: str | None = None, succeeded: Sequence[str] = ()) -> None:
+        self.states = {**dict.fromkeys(skipped, "skipped"), **dict.fromkeys(succeeded, "success")}
         self.said = said
 
     def get_task_states(self, *, task_ids: list[str], **_: Any) -> dict[str, dict[str, str]]:
-        return {self.run_id: {name: "skipped" if name in self.skipped else "failed" for name in task_ids}}
+        return {self.run_id: {name: self.states.get(name, "failed") for name in task_ids}}
 
     def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> str | None:
         return self.said if task_ids.endswith("changes_available") and key == "skipped" else None
@@ -225,6 +228,14 @@ def test_a_close_that_is_cleared_alone_in_a_run_that_was_ended_from_outside_is_r
         dag.get_task("close")._judge_upstream({"ti": Cleared(skipped)})
 
 
+def test_so_it_is_where_the_run_was_ended_while_a_task_before_the_pipeline_was_at_work() -> None:
+    with DAG("loaded", schedule=None) as loaded:
+        PythonOperator(task_id="load", python_callable=print) >> ParallelApply("orders")
+    ended = Cleared([f"orders.{name}" for name in TASKS])
+    with pytest.raises(FatalError, match=r"ended before orders\.open began, and nothing was applied"):
+        loaded.get_task("orders.close")._judge_upstream({"ti": ended})
+
+
 def test_a_close_behind_a_skip_that_was_meant_is_skipped_with_its_reason(dag: DAG) -> None:
     idle = Cleared(TASKS[:5], said="no changes at the source")
     with pytest.raises(AirflowSkipException, match="was skipped: no changes at the source"):
@@ -232,8 +243,9 @@ def test_a_close_behind_a_skip_that_was_meant_is_skipped_with_its_reason(dag: DA
     with DAG("branched", schedule=None) as branched:
         BranchPythonOperator(task_id="choose", python_callable=lambda: "other") >> ParallelApply("orders")
     close = branched.get_task("orders.close")
+    left_out = Cleared([f"orders.{name}" for name in TASKS], succeeded=["choose"])
     with pytest.raises(AirflowSkipException, match=r"was skipped: orders\.changes_available was"):
-        close._judge_upstream({"ti": Cleared([f"orders.{name}" for name in TASKS])})
+        close._judge_upstream({"ti": left_out})
 
 
 @pytest.mark.parametrize("is_first", [True, False])
