@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from airflow_parallel_apply.pipeline.config import Start
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import ddl, install
@@ -147,6 +147,22 @@ def test_what_older_rows_hold_in_a_new_column_has_the_labels_that_were_sent_sinc
             rig.run()
     rig.write("INSERT INTO t VALUES (100, 'x', 1, 'a')")
     rig.run()
+    assert_equal(rig)
+
+
+@gated
+@pytest.mark.parametrize("is_captured", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_what_a_person_gave_older_rows_stays_under_skip(rig: Rig, is_captured: bool) -> None:
+    begin(rig, *PLAIN)
+    if is_captured:
+        install(rig.source_dsn)
+    statements = ("ALTER TABLE t ADD c integer DEFAULT 5", RETYPED["its own"])
+    write(rig, [statements[0], "SELECT 'run'", statements[1]])
+    rig.write("INSERT INTO t VALUES (100, 'x', 1, 2)")
+    with pytest.raises(FatalError, match=r"public\.t was rewritten while c changed"):
+        rig.run()
+    execute(rig.target_dsn, *statements)
+    rig.having(ddl=DdlPolicy.SKIP).run()
     assert_equal(rig)
 
 

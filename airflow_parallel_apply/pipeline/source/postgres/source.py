@@ -158,10 +158,12 @@ class PostgresSource:
             if not is_proven:
                 self._visibility = visibility
             followed = published(self._session.catalog(), self._publication)
-            sightings = look_again(self._session, followed, in_order(log.sightings))
-            if log.registration is None:
+            text = log.registration
+            skipped = {} if text is None else dict(Registration.from_text(text).skipped)
+            sightings = look_again(self._session, followed, in_order(log.sightings), skipped)
+            if text is None:
                 return Look(sightings=sightings)
-            registration = Registration.from_text(log.registration)
+            registration = Registration.from_text(text)
             if is_proven:
                 return Look(registration=registration.seen_from(log.resume).to_text(), sightings=sightings)
             registration = self._proven(log, registration)

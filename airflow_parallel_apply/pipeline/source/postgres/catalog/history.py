@@ -72,16 +72,25 @@ def _told_numbers(columns: Sequence[tuple[str, str]], seen: Sighting) -> tuple[i
     return ()
 
 
-def look_again(session: Session, oids: Sequence[int], earlier: Sequence[Sighting]) -> tuple[Sighting, ...]:
-    """Sightings of tables as they are now, with what is proven by the earlier ones of columns made since."""
+def look_again(
+    session: Session, oids: Sequence[int], earlier: Sequence[Sighting], skipped: Mapping[int, int]
+) -> tuple[Sighting, ...]:
+    """Sightings of tables as they are now, with what is proven by the earlier ones of columns made since. `skipped`: as
+    a registration has it.
+    """
     last = {sighting.oid: sighting for sighting in earlier}
     made = []
     for sighting, shape in look(session, oids):
-        before = last.get(sighting.oid)
+        before = knowing(last.get(sighting.oid), skipped)
         new = new_numbers(shape, before)
         proven = proven_fills(session.catalog(), shape, new, before) if new else {}
         made.append(with_proven(sighting, shape, proven, before))
     return tuple(made)
+
+
+def knowing(seen: Sighting | None, skipped: Mapping[int, int]) -> Sighting | None:
+    """A sighting without what it tells of older rows that a person answers for. `skipped`: as a registration has it."""
+    return seen if seen is None or seen.offset >= skipped.get(seen.oid, 0) else replace(seen, fills=())
 
 
 def new_numbers(shape: Shape, before: Sighting | None) -> list[int]:

@@ -13,7 +13,12 @@ from dataclasses import replace
 from typing import Final
 
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, last_before
-from airflow_parallel_apply.pipeline.source.postgres.catalog.history import fills_of_rows, new_numbers, with_proven
+from airflow_parallel_apply.pipeline.source.postgres.catalog.history import (
+    fills_of_rows,
+    knowing,
+    new_numbers,
+    with_proven,
+)
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shape_of_row
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import VERSION
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
@@ -26,13 +31,16 @@ _OF_A_SCHEMA: Final = "."
 
 
 class SentSightings:
-    """Those of one read of the slot, kept in the log. `names`: the columns that a table has now, by number. Not
-    thread-safe.
+    """Those of one read of the slot, kept in the log. `names`: the columns that a table has now, by number.
+    `skipped`: as a registration has it. Not thread-safe.
     """
 
-    def __init__(self, definitions: Definitions, names: Callable[[int], Mapping[int, str]]) -> None:
+    def __init__(
+        self, definitions: Definitions, names: Callable[[int], Mapping[int, str]], skipped: Mapping[int, int]
+    ) -> None:
         self._definitions = definitions
         self._names = names
+        self._skipped = skipped
         self._commit_lsn = -1
         self._here: dict[int, Sighting] = {}
         """The sightings of the transaction that commits at `_commit_lsn`, by table."""
@@ -48,7 +56,7 @@ class SentSightings:
         if sent["version"] != VERSION:
             return
         shape = shape_of_row(sent["shape"])
-        before = self.before(shape.oid, commit_lsn)
+        before = knowing(self.before(shape.oid, commit_lsn), self._skipped)
         # What an earlier version's trigger sends is printed under the settings of the session that it ran in.
         is_exact = sent.get("is_exact", False)
         proven = fills_of_rows(sent["fills"], new_numbers(shape, before), before) if is_exact else {}
@@ -103,7 +111,11 @@ class SentSightings:
         # Of one moment the last one counts.
         later = {other.offset: other for other in self._of(made.oid) if other.offset > made.offset}
         self._definitions.see([made])
-        self._definitions.see(replace(one, fills=_merged(made, _without(one, lost))) for one in later.values())
+        self._definitions.see(
+            replace(one, fills=_merged(made, _without(one, lost)))
+            for one in later.values()
+            if made.offset > self._skipped.get(made.oid, 0)
+        )
 
     def _of(self, oid: int) -> list[Sighting]:
         known = self._definitions.sightings()

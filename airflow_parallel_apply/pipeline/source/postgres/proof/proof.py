@@ -122,11 +122,12 @@ def prove(
     for table_doubt, table in partition_doubts(pending, changed, horizon=horizon):
         doubts.append(table_doubt)
         proven[table.oid] = table
-    if config.ddl is not DdlPolicy.SKIP:
-        pairs = [
-            (known[oid], table) for oid, table in proven.items() if table != known[oid] and oid not in now.attached
-        ]
-        for table_doubt, table in alteration_doubts(pending, pairs, known, log=log, horizon=horizon):
+    pairs = [(known[oid], table) for oid, table in proven.items() if table != known[oid] and oid not in now.attached]
+    skipped: list[int] = []
+    for table_doubt, table in alteration_doubts(pending, pairs, known, log=log, horizon=horizon):
+        if config.ddl is DdlPolicy.SKIP:
+            skipped.append(table.oid)
+        else:
             doubts.append(table_doubt)
             proven[table.oid] = table
     for oid, found in now.tables.items():
@@ -139,6 +140,8 @@ def prove(
     registration = registration.looked_at(tables, now.horizon, log.resume, has_new_types=has_new)
     if left:
         registration = registration.leaving(left, inserted_lsn(connection), log.resume)
+    if skipped:
+        registration = registration.skipping(skipped, inserted_lsn(connection), log.resume)
     observed = {oid: found.registered for oid, found in now.tables.items()}
     return Proof(registration=registration, doubts=tuple(doubts), observed=observed)
 

@@ -107,7 +107,8 @@ class Registration:
 
     `since`: tables that were taken in after the first run, by oid, with the LSN from which on their commits count: what
     the slot sends of them below was published by somebody else. `left`: tables that were followed, by oid, with the LSN
-    up to which their commits count.
+    up to which their commits count. `skipped`: tables, by oid, with the LSN below which older rows got values that only
+    a person knows of.
     """
 
     server: str
@@ -116,6 +117,7 @@ class Registration:
     ahead: int | None = None
     since: tuple[tuple[int, int], ...] = ()
     left: tuple[tuple[int, int], ...] = ()
+    skipped: tuple[tuple[int, int], ...] = ()
 
     @property
     def oids(self) -> frozenset[int]:
@@ -144,6 +146,11 @@ class Registration:
         """With these tables' commits up to an LSN. What the log's last transaction covers is not sent again."""
         kept = {oid: end for oid, end in self.left if resume is None or end > resume.offset}
         return replace(self, left=tuple(sorted((kept | dict.fromkeys(oids, lsn)).items())))
+
+    def skipping(self, oids: Iterable[int], lsn: int, resume: ResumePoint | None) -> Registration:
+        """With what a person answers for of these tables, up to an LSN."""
+        kept = {oid: end for oid, end in self.skipped if resume is None or end > resume.offset}
+        return replace(self, skipped=tuple(sorted((kept | dict.fromkeys(oids, lsn)).items())))
 
     def seen_from(self, resume: ResumePoint | None) -> Registration:
         """With the horizon that the log's last transaction proves. What is read after it without a look at the catalog
@@ -190,6 +197,7 @@ class Registration:
                 "ahead": self.ahead,
                 **({"since": self.since} if self.since else {}),
                 **({"left": self.left} if self.left else {}),
+                **({"skipped": self.skipped} if self.skipped else {}),
             },
             separators=(",", ":"),
         )
@@ -226,6 +234,7 @@ def _registration(text: str) -> Registration:
         ahead=ahead,
         since=tuple((oid, lsn) for oid, lsn in value.get("since", ())),
         left=tuple((oid, lsn) for oid, lsn in value.get("left", ())),
+        skipped=tuple((oid, lsn) for oid, lsn in value.get("skipped", ())),
     )
 
 

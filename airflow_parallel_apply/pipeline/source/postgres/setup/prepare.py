@@ -130,7 +130,7 @@ class Preparation:
         if needs_mark(self.session.catalog(), log, registration):
             self.slot.mark()
         followed = published(self.session.catalog(), self.publication)
-        sightings = look_again(self.session, followed, in_order(log.sightings))
+        sightings = look_again(self.session, followed, in_order(log.sightings), dict(registration.skipped))
         return Look(registration=registration.to_text(), sightings=sightings)
 
     def follow(self, log: LogState, keep: Keep) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe, numbered
+from airflow_parallel_apply.pipeline.source.postgres.catalog.history import knowing
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shapes
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import SentSightings
@@ -68,7 +69,8 @@ class SlotRead:
         self.message_bytes = message_bytes
         text = look.registration
         registration = Registration(server="", tables=()) if text is None else Registration.from_text(text)
-        self._sent = SentSightings(definitions, self._names_now)
+        self._skipped = dict(registration.skipped)
+        self._sent = SentSightings(definitions, self._names_now, self._skipped)
         self._messages = DdlMessages(session, self._sent.take)
         self._decoder = Decoder(
             next_seqno=log.last_seqno + 1,
@@ -125,7 +127,7 @@ class SlotRead:
             connection,
             wire,
             shapes(connection, [wire.oid]).get(wire.oid),
-            seen=self._sent.before(wire.oid, commit_lsn),
+            seen=knowing(self._sent.before(wire.oid, commit_lsn), self._skipped),
             known=self._definitions.latest_relation(wire.schema, wire.table, wire.oid),
         )
         relation, others = renamed(connection, self._definitions, table.relation)
