@@ -94,7 +94,11 @@ def refusing_namesakes(
         if now is None and later is None:
             # It is dropped, and may be there.
             continue
-        met = [column.name for number, column in table.columns.items() if _is_left(number, table, now, known, step)]
+        met = [
+            column.name
+            for number, column in table.columns.items()
+            if _is_left(number, table, now, known, step) and not _is_made_anew(connection, session, oid, column, now)
+        ]
         if met:
             first = _renames(table, known, definitions, last_seqno)
             hint = f"Do at the target by hand what the statement is to do there; then {step.skipping}."
@@ -142,6 +146,16 @@ def _is_left(number: int, before: _Table, after: _Table | None, known: _Known, s
     if now.type_id != column.type_id:
         return seen.offset <= step.end_offset and dict(seen.types).get(number) == column.type_name
     return seen.offset <= step.after_offset and after.files != before.files
+
+
+def _is_made_anew(connection: Connection, session: Session, oid: int, column: _Column, after: _Table | None) -> bool:
+    """True if the statement has dropped the column, and made one of its name: then it has done what it was to do in
+    another way than at the source. Errors: psycopg's own.
+    """
+    if after is not None and any(one.name == column.name for one in after.columns.values()):
+        return False
+    names = {"pipeline": session.pipeline, "source_oid": oid, "column": column.name}
+    return connection.execute(statement("applied_tables", "has_column"), names).fetchone() == (True,)
 
 
 def _may_be_other(number: int, before: _Table, after: _Table | None, known: _Known, step: Statement) -> bool:

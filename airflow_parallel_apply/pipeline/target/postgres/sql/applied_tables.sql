@@ -119,6 +119,14 @@ JOIN pg_catalog.pg_attribute a
     ON a.attrelid = known.target AND a.attnum = k.value::integer AND NOT a.attisdropped
 WHERE known.pipeline = %(pipeline)s;
 
+-- name: has_column
+SELECT EXISTS (
+    SELECT
+    FROM {schema}.applied_table known
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = known.target AND a.attname = %(column)s AND NOT a.attisdropped
+    WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
+);
+
 -- name: differing
 -- Of the noted tables that are there: those whose names are others than these, which no table has that they are
 -- partitions of; and the columns that have other names than these, with NULL for one that is gone while another column
