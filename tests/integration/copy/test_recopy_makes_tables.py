@@ -84,6 +84,25 @@ def test_what_cannot_be_made_is_refused_before_anything_is_changed(rig: Rig) -> 
 
 
 @gated
+@pytest.mark.parametrize(
+    ("made", "column"),
+    [
+        ("CREATE FUNCTION f(integer) RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1'", "CHECK (f(id) > 0)"),
+        ("CREATE COLLATION own (locale = 'C')", ", v text COLLATE own"),
+    ],
+)
+def test_what_a_definition_uses_and_the_target_lacks_is_named(rig: Rig, made: str, column: str) -> None:
+    require_green_and_equal(rig)
+    rig.write(made, f"CREATE TABLE d (id integer PRIMARY KEY {column})", "INSERT INTO d VALUES (1)")
+    with pytest.raises(ConfigurationError, match=r"cannot be made at the target: .* does not exist") as told:
+        again(rig, "d")
+    assert "Make there what the source's definitions use" in (told.value.hint or "")
+    execute(rig.target_dsn, made)
+    again(rig, "d")
+    require_green_and_equal(rig)
+
+
+@gated
 def test_foreign_keys_are_in_no_way(rig: Rig) -> None:
     """Neither what they refer to nor the right to it is asked for: they are not made."""
     require_green_and_equal(rig)

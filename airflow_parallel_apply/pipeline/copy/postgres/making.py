@@ -17,6 +17,13 @@ from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wo
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 
 _STATEMENTS_AT_ONCE: Final = 200
+_LACKING: Final = (
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.InvalidSchemaName,
+)
+"""The target lacks something that a definition names."""
 _INDEX_SESSIONS: Final = 4
 _INDEX_MEMORY: Final = "256MB"
 """Memory of each of these sessions."""
@@ -70,7 +77,7 @@ def make_rest(connection: Connection, definitions: Definitions) -> None:
 
 def rehearse_making(connection: Connection, definitions: Definitions) -> None:
     """Make all of it without rows, in a transaction that the caller rolls back. Errors: `ConfigurationError` for names
-    that are taken; psycopg's own.
+    that are taken, and for what the definitions use and the target lacks; psycopg's own.
     """
     try:
         make_tables(connection, definitions)
@@ -79,6 +86,12 @@ def rehearse_making(connection: Connection, definitions: Definitions) -> None:
         raise ConfigurationError(
             f"the tables cannot be made at the target: {wording(error)[0]}",
             hint="Drop what has that name at the target, or rename it; then run again.",
+        ) from error
+    except _LACKING as error:
+        raise ConfigurationError(
+            f"the tables cannot be made at the target: {wording(error)[0]}",
+            hint="Make there what the source's definitions use (the function, collation, or extension with a type), or "
+            "make the tables by hand without it; then run again.",
         ) from error
 
 
