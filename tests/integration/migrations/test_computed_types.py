@@ -8,7 +8,7 @@ import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import FatalError
-from tests.support.ddl_messages import install
+from tests.support.ddl_messages import ddl, install
 from tests.support.migrated_table import ROWS, assert_equal, begin, recopied
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, gated, variants
@@ -110,6 +110,18 @@ def test_a_type_that_comes_with_a_row_of_a_child_is_its_parents(rig: Rig) -> Non
 
 
 BACK = {"at once": False, "between runs": True}
+
+
+@gated
+def test_a_type_of_a_computed_column_that_is_sent_twice_tells_of_no_other_one(rig: Rig) -> None:
+    install(rig.source_dsn)
+    begin(rig, _TABLE.format("numeric(8,2)", "b * 2.345"))
+    back = "ALTER TABLE t ALTER g TYPE numeric(8,2)"
+    rig.write("ALTER TABLE t ALTER g TYPE numeric(8,0)")
+    for _ in range(2):
+        rig.transaction(back, ddl(back))
+    rig.write(_ROW)
+    refused(rig, match=r"other types in between.*: g \(numeric\(8,2\), numeric\(8,0\), .*SET EXPRESSION.*recopy")
 
 
 @gated

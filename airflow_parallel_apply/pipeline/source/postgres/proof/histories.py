@@ -110,14 +110,16 @@ class Altered(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """The steps that a table with these `columns` went through. `shapes`: what it was told to be. `alterations`: of its
-    columns, by statements that call it by one of `names`. `called`: by number what its columns were called.
-    `has_names`: all columns that a statement altered which may have had a USING are there.
+    """The steps that a table with these `columns` went through. `shapes`: what it was told to be, by transactions that
+    the catalog calls `tellers`. `alterations`: of its columns, by statements that call it by one of `names`. `called`:
+    by number what its columns were called. `has_names`: all columns that a statement altered which may have had a USING
+    are there.
     """
 
     names: Names
     columns: Mapping[int, LivingColumn]
     shapes: Sequence[Shape]
+    tellers: Sequence[frozenset[int]]
     alterations: list[Altered] = field(default_factory=list)
     called: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     has_names: bool = True
@@ -136,8 +138,12 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
     columns = _columns(connection, pair[1].oid)
     names = Names({(pair[0].schema, pair[0].table)}).union(*(column.tables for column in columns.values()))
     later = _later(messages, pair[0].oid, before)
-    shapes = [one.shape for one in later if one.shape is not None and one.shape.oid == pair[0].oid and one.is_exact]
-    found = History(names, columns, shapes)
+    told = [
+        (one.shape, one.writers)
+        for one in later
+        if one.shape is not None and one.shape.oid == pair[0].oid and one.is_exact
+    ]
+    found = History(names, columns, [shape for shape, _ in told], [writers for _, writers in told])
     now = replace(now, names={number: column.name for number, column in columns.items()})
     for step in _steps(pair[0].oid, before, now, later):
         for number, name in step.look.names.items():

@@ -142,14 +142,30 @@ def _unsent_expressions(
 def _cast_types(
     history: History, known: Known, numbers: Iterable[int], messages: Sequence[SignedMessage]
 ) -> Mapping[int, Texts]:
-    """See `passed_types`; those of computed columns that messages do not tell the target of."""
+    """See `passed_types`; those of computed columns that messages do not tell the target of, one after the other."""
     now = {number: history.columns[number].type_name for number in numbers if number in history.columns}
     return {
         number: types
         for number, types in passed_types(known, history.shapes, now).items()
-        if sum(message.retypes(name, history.names) for message in messages for name in history.names_of(number))
-        < len(types) - 1
+        if not is_way(types, _sent_types(history, number, types[0], messages))
     }
+
+
+def _sent_types(history: History, number: int, first: str, messages: Sequence[SignedMessage]) -> Iterator[str]:
+    """The types, behind the first one, that a computed column got by statements that their transactions sent."""
+    spent = Counter[frozenset[int]]()
+    for shape, writers in zip(history.shapes, history.tellers, strict=True):
+        type_name = shape.columns[number].type_name if number in shape.columns else first
+        sent = sum(
+            message.retypes(name, history.names)
+            for message in messages
+            if message.writers & writers
+            for name in history.names_of(number)
+        )
+        if type_name != first and spent[writers] < sent:
+            spent[writers] += 1
+            yield type_name
+        first = type_name
 
 
 def has_older_row(connection: psycopg.Connection[Any], part: int, *, horizon: int | None, or_none: bool = True) -> bool:
