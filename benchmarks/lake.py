@@ -24,7 +24,6 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import Column, Relation, ReplicaIdentity
 from airflow_parallel_apply.pipeline.model.epoch import Branch, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.model.value_type import ValueType
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.open import target_connector
@@ -202,9 +201,6 @@ class _Relations:
 
     def definitions(self) -> Sequence[Relation]:
         return (ACCOUNTS,)
-
-    def sightings(self) -> Sequence[Sighting]:
-        return ()
 
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         raise NotImplementedError

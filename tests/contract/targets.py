@@ -27,7 +27,6 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit, Unit
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.target.open import target_connector
 from tests.support.in_memory.ledger import LedgerData, MemoryLedger
 from tests.support.in_memory.rows import LogRow
@@ -250,9 +249,6 @@ class _OneTable:
 
     def definitions(self) -> tuple[Relation, ...]:
         return (T,)
-
-    def sightings(self) -> tuple[Sighting, ...]:
-        return ()
 
 
 TARGETS: dict[str, Callable[[pytest.FixtureRequest], Admitted]] = {

@@ -16,7 +16,6 @@ from airflow_parallel_apply.pipeline.config import Endpoint
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Merging, StagedUnit, Unit, UnitKind
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.delta.columns import lake_schema
 from airflow_parallel_apply.pipeline.target.delta.connector import DeltaConnector
@@ -45,9 +44,6 @@ class SomeRelations:
 
     def definitions(self) -> Sequence[Relation]:
         return (*self.relations.values(),)
-
-    def sightings(self) -> Sequence[Sighting]:
-        return ()
 
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         seqnos = np.arange(after_seqno + 1, last_seqno + 1)

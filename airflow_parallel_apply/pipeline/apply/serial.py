@@ -26,6 +26,7 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, names_of_text
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
     Merge,
@@ -39,6 +40,8 @@ from airflow_parallel_apply.pipeline.target.steps import (
     taken_as_done,
 )
 
+_NAMES: Final = 2
+"""The place of the names among a message's values, behind its prefix and its text."""
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
 _MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
@@ -94,7 +97,7 @@ def serial_steps(
             seqno=sent[0].seqno,
             hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}"
             f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}."
-            f"{_BEHIND if _is_behind_rows(sent, outline.breaks, log) else ''}",
+            f"{_BEHIND if _comes_behind_rows(sent, outline.breaks, log) else ''}",
         )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     is_skipped = ddl is DdlPolicy.SKIP and any(found.operation is None for found in outline.breaks)
@@ -111,14 +114,24 @@ def serial_steps(
     )
 
 
-def _is_behind_rows(sent: Sequence[Break], breaks: Iterable[Break], log: RowReader) -> bool:
+def _comes_behind_rows(sent: Sequence[Break], breaks: Iterable[Break], log: RowReader) -> bool:
     """True if the first transaction that sent DDL wrote rows before a text by which older ones have other values."""
     texts = [one for one in sent if one.seqno == sent[0].seqno and gives_other_values(one.values[1])]
-    if not texts:
-        return False
-    last = texts[-1]
-    messages = [one for one in breaks if one.operation is Operation.MESSAGE and one.seqno == last.seqno]
-    return _count(log, last.seqno, 0, last.fragno) > sum(one.fragno <= last.fragno for one in messages)
+    return bool(texts) and _is_behind_rows(texts[-1], breaks, log)
+
+
+def _is_behind_rows(message: Break, breaks: Iterable[Break], log: RowReader) -> bool:
+    """True if the transaction of a message wrote rows before it."""
+    messages = [one for one in breaks if one.operation is Operation.MESSAGE and one.seqno == message.seqno]
+    return _count(log, message.seqno, 0, message.fragno) > sum(one.fragno <= message.fragno for one in messages)
+
+
+def _names_then(message: Break, breaks: Iterable[Break]) -> tuple[NamesThen, ...]:
+    """The names behind the last message of a transaction. At another one the source may have what the target gets with
+    the next.
+    """
+    is_last = not any(_is_sent_beside(message, one) and one.fragno > message.fragno for one in breaks)
+    return names_of_text(message.values[_NAMES]) if is_last and len(message.values) > _NAMES else ()
 
 
 def is_single(unit: Unit) -> bool:
@@ -181,9 +194,10 @@ def _steps(
                     text=found.values[1],
                     beside=beside,
                     redefined=_redefined(breaks, found.seqno, log),
-                    after_offset=ends.get(found.seqno - 1, 0),
                     end_offset=end,
                     shown_end=show_offset(end),
+                    names=_names_then(found, breaks),
+                    is_behind_rows=_is_behind_rows(found, breaks, log),
                 )
                 staging = False
             case _:
@@ -202,8 +216,7 @@ def _redefined(breaks: Iterable[Break], seqno: int, log: RowReader) -> tuple[str
 
 
 def _ends(unit: Unit, log: RowReader) -> dict[int, Offset]:
-    """Also of the transaction before the unit, if that is there."""
-    transactions = log.transactions(max(unit.after_seqno - 1, log.state().purged_seqno), unit.last_seqno)
+    transactions = log.transactions(unit.after_seqno, unit.last_seqno)
     return dict(zip(*(transactions.column(name).to_pylist() for name in ("seqno", "end_offset")), strict=True))
 
 

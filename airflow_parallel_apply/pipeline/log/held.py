@@ -17,13 +17,11 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 
 
 class HeldRows:
-    """`RowReader` for (after_seqno, last_seqno] of another one, as it was when this one was made. Always in order. It
-    has the end of the transaction before, if that is there.
-    """
+    """`RowReader` for (after_seqno, last_seqno] of another one, as it was when this one was made. Always in order."""
 
     def __init__(self, log: RowReader, after_seqno: int, last_seqno: int) -> None:
         self._state = log.state()
-        self._transactions = log.transactions(max(after_seqno - 1, self._state.purged_seqno), last_seqno)
+        self._transactions = log.transactions(after_seqno, last_seqno)
         read = pa.Table.from_batches(log.rows(after_seqno, last_seqno, in_order=True), schema=ROWS)
         self._rows = read.combine_chunks()
         self._seqnos = self._rows.column("seqno").to_numpy()

@@ -4,7 +4,10 @@ them the statement as its sender wrote it.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(?:, )?)+); """)
@@ -23,3 +26,27 @@ def written(text: str) -> str:
 def shown_ddl(text: str) -> str:
     """The beginning of what its sender wrote, on one line, for people."""
     return " ".join(written(text).split())[:_SHOWN_LETTERS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesThen:
+    """The names that one of the source's tables, known by its oid, and its columns, by their numbers, had behind a
+    statement. `table`: with its schema; None where the source did not tell it.
+    """
+
+    oid: int
+    table: tuple[str, str] | None
+    columns: Mapping[int, str]
+
+
+def text_of_names(names: Iterable[NamesThen]) -> str:
+    """The form that the log keeps with a statement."""
+    return json.dumps([(one.oid, one.table, [*one.columns.items()]) for one in names])
+
+
+def names_of_text(text: str) -> tuple[NamesThen, ...]:
+    """Inverse of `text_of_names`."""
+    return tuple(
+        NamesThen(oid=oid, table=None if table is None else tuple(table), columns=dict(columns))
+        for oid, table, columns in json.loads(text)
+    )

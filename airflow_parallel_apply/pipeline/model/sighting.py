@@ -26,7 +26,8 @@ class Sighting:
     since they were made. `fills`: of columns that were made since the log's first sighting, by number, their type and
     what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version
     that did not keep them. `names`: of all columns, by number, where the source tells of each later change as it is
-    made; else none. `expressions`: of computed columns, by number, as `Relation` has them.
+    made; else none. `expressions`: of computed columns, by number, as `Relation` has them. `table`: schema and name;
+    None where an earlier version saw it.
     """
 
     oid: int
@@ -40,6 +41,7 @@ class Sighting:
     types: tuple[tuple[int, str], ...] = ()
     names: tuple[tuple[int, str], ...] = ()
     expressions: tuple[tuple[int, str], ...] = ()
+    table: tuple[str, str] | None = None
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -66,13 +68,15 @@ class Sighting:
             (),
             self.names,
             self.expressions,
+            self.table,
         ]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Sighting:
         """Inverse of `to_json`."""
         oid, offset, last_number, absent, generated, key, rewritten, fills, *more = value
-        types, _, names, expressions = (*more, (), (), (), ())[:4]
+        no_more: tuple[Any, ...] = ((), (), (), (), None)
+        types, _, names, expressions, table = (*more, *no_more[len(more) :])
         return cls(
             oid=oid,
             offset=offset,
@@ -85,6 +89,7 @@ class Sighting:
             types=tuple((number, type_name) for number, type_name in types),
             names=tuple((number, name) for number, name in names),
             expressions=tuple((number, text) for number, text in expressions),
+            table=None if table is None else tuple(table),
         )
 
 

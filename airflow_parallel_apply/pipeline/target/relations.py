@@ -11,7 +11,6 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.log.protocol import LogReader, LogState
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.names_since import names_since
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
 
 
 class Relations(Protocol):
@@ -31,10 +30,6 @@ class Relations(Protocol):
 
     def definitions(self) -> Sequence[Relation]:
         """All, the oldest first."""
-        ...
-
-    def sightings(self) -> Sequence[Sighting]:
-        """All that it keeps, in the order in which they were made."""
         ...
 
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
@@ -61,9 +56,6 @@ class LogRelations:
 
     def definitions(self) -> Sequence[Relation]:
         return self._state().relations
-
-    def sightings(self) -> Sequence[Sighting]:
-        return self._state().sightings
 
     def commit_times(self, after_seqno: int, last_seqno: int) -> CommitTimes:
         return CommitTimes.of_log(self._log(), after_seqno, last_seqno)

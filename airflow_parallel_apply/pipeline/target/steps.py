@@ -14,7 +14,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, shown_ddl
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 
 
@@ -40,16 +40,18 @@ class Truncate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """Run DDL text. `beside`: the other texts of its transaction; `redefined`: the tables that it brought newer
-    definitions of; `after_offset`: where the one before it ends, as far as the log has that; `end_offset`: where it
-    ends; `shown_end`: the same in the source's form.
+    definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of those
+    tables that had, behind the last text of the transaction, other names than the definitions that the log has so far.
+    `is_behind_rows`: the transaction wrote rows before it.
     """
 
     text: str
     beside: tuple[str, ...] = ()
     redefined: tuple[str, ...] = ()
-    after_offset: Offset = 0
     end_offset: Offset = 0
     shown_end: str = ""
+    names: tuple[NamesThen, ...] = ()
+    is_behind_rows: bool = False
 
     @property
     def skipping(self) -> str:

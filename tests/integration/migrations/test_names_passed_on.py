@@ -8,6 +8,9 @@ import re
 
 import pytest
 
+from airflow_parallel_apply.pipeline.admin.purge import purge_log
+from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
 from tests.support.migrated_table import recopied
@@ -15,20 +18,24 @@ from tests.support.rig import Rig, execute, skip_as_the_hint_says
 from tests.support.variants import GATED, gated, variants
 
 SWAP = ("ALTER TABLE t RENAME TO t_old", "ALTER TABLE t_new RENAME TO t")
-SWAPPED = {
-    "a column is dropped": "ALTER TABLE t DROP COLUMN v",
-    "values are cut": "ALTER TABLE t ALTER v TYPE integer",
-    "values are computed": "ALTER TABLE t ALTER v TYPE numeric USING v * 100",
+COMPUTE = "ALTER TABLE t ALTER v TYPE numeric USING v * 100"
+SWAPPED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "a column is dropped": (("ALTER TABLE t DROP COLUMN v",), ()),
+    "values are cut": (("ALTER TABLE t ALTER v TYPE integer",), ()),
+    "values are computed": ((COMPUTE,), ()),
+    "a column is altered twice": (("ALTER TABLE t ALTER v SET DEFAULT 0", COMPUTE), ()),
+    "a column is added": (("ALTER TABLE t ADD w integer DEFAULT 5",), ()),
+    "the other one is altered behind it": ((COMPUTE,), ("ALTER TABLE t_old ADD z integer DEFAULT 4",)),
 }
-COLUMNS = {
-    "two exchanged their names": (
-        "ALTER TABLE t RENAME a TO x",
-        "ALTER TABLE t RENAME b TO a",
-        "ALTER TABLE t RENAME x TO b",
-    ),
-    "another one got the name": ("ALTER TABLE t RENAME a TO b2", "ALTER TABLE t ADD a integer DEFAULT 5"),
-    "it was dropped, and another one made": ("ALTER TABLE t DROP a", "ALTER TABLE t ADD a integer DEFAULT 5"),
+"""The statements that are sent in one transaction, and what is done behind it and not sent."""
+EXCHANGED = ("ALTER TABLE t RENAME a TO x", "ALTER TABLE t RENAME b TO a", "ALTER TABLE t RENAME x TO b")
+COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "two exchanged their names": (EXCHANGED, ()),
+    "another one got the name": (("ALTER TABLE t RENAME a TO b2", "ALTER TABLE t ADD a integer DEFAULT 5"), ()),
+    "it was dropped, and another one made": (("ALTER TABLE t DROP a", "ALTER TABLE t ADD a integer DEFAULT 5"), ()),
+    "the one that got the name is gone again": (EXCHANGED[:2], ("ALTER TABLE t DROP a",)),
 }
+"""Statements that are not sent, before the one that is and behind it."""
 
 
 def sent(*statements: str) -> list[str]:
@@ -57,37 +64,78 @@ def columns_begun(rig: Rig) -> None:
     rig.run()
 
 
-@pytest.mark.parametrize("statement", variants(SWAPPED, gated=["values are cut", "values are computed"]))
+def renames_in(refused: FatalError) -> list[str]:
+    found = re.search(r"Run (ALTER TABLE .*?) at the target, then run again", str(refused))
+    assert found is not None, refused
+    return found[1].split("; ")
+
+
+@pytest.mark.parametrize("case", variants(SWAPPED, gated={*SWAPPED} - {"a column is altered twice"}))
 @pytest.mark.parametrize("is_written", [False, pytest.param(True, marks=GATED)])
 def test_a_statement_for_a_table_that_took_another_one_s_name_spares_that_one(
-    rig: Rig, statement: str, is_written: bool
+    rig: Rig, case: str, is_written: bool
 ) -> None:
+    statements, behind = SWAPPED[case]
     tables_begun(rig)
+    purge_log(rig.config.log_url, [rig.target])
     rig.write(*SWAP)
-    rig.transaction(*sent(SWAPPED[statement]))
+    rig.transaction(*sent(*statements))
+    rig.write(*behind)
     if is_written:
         rig.write("INSERT INTO t (id) VALUES (2)")
-    with pytest.raises(FatalError, match=r"alter v of public\.t here, and altered something else there") as refused:
+    with pytest.raises(FatalError, match=r"target: public\.t had another name at the source") as refused:
         rig.run()
-    renames = re.search(r"Run (ALTER TABLE .*?) at the target, then run again", str(refused.value))
-    assert renames is not None
-    execute(rig.target_dsn, *renames[1].split("; "))
+    execute(rig.target_dsn, *renames_in(refused.value))
     rig.run()
-    rig.write("INSERT INTO t (id) VALUES (3)", "INSERT INTO t_old VALUES (3, 3.5)")
+    rig.write("INSERT INTO t (id) VALUES (3)", "INSERT INTO t_old (id, v) VALUES (3, 3.5)")
     rig.run()
     assert_same(rig, "t", "t_old")
 
 
 @gated
-@pytest.mark.parametrize("columns", COLUMNS)
-def test_a_statement_for_a_column_that_took_another_one_s_name_spares_that_one(rig: Rig, columns: str) -> None:
-    columns_begun(rig)
-    rig.write(*COLUMNS[columns])
-    rig.transaction(*sent("ALTER TABLE t ALTER a TYPE integer USING a * 100"))
-    rig.write("INSERT INTO t (id, a) VALUES (2, 8)")
-    with pytest.raises(FatalError, match=r"alter a of public\.t here(?s:.*)recopy") as refused:
+def test_a_table_that_another_one_s_name_was_given_to_is_dropped_in_its_place(rig: Rig) -> None:
+    tables_begun(rig)
+    rig.write(*SWAP)
+    rig.transaction(*sent("DROP TABLE t"))
+    with pytest.raises(FatalError, match=r"target: public\.t had another name at the source") as refused:
         rig.run()
-    lacking = ["ALTER TABLE t ADD b2 integer"] if columns == "another one got the name" else []
+    execute(rig.target_dsn, *renames_in(refused.value))
+    rig.run()
+    rig.write("INSERT INTO t_old VALUES (3, 3.5)")
+    rig.run()
+    assert_same(rig, "t_old")
+    assert rig.rows("SELECT to_regclass('t') IS NULL AND to_regclass('t_new') IS NULL") == [(True,)]
+
+
+@gated
+def test_rows_of_the_same_transaction_have_the_former_names_so_what_is_concerned_is_copied(rig: Rig) -> None:
+    tables_begun(rig)
+    rig.transaction("INSERT INTO t VALUES (2, 2)", *SWAP, *sent("ALTER TABLE t DROP COLUMN v"))
+    with pytest.raises(FatalError, match="had another name") as refused:
+        rig.run()
+    assert "then run again" not in str(refused.value)
+    execute(rig.target_dsn, *SWAP, "ALTER TABLE t DROP COLUMN v")
+    recopy_tables(
+        rig.config, rig.source, rig.target, [("public", "t"), ("public", "t_old")], report=lambda progress: None
+    )
+    skip_as_the_hint_says(rig, refused.value)
+    rig.write("INSERT INTO t VALUES (3)", "INSERT INTO t_old VALUES (3, 3.5)")
+    rig.run()
+    assert_same(rig, "t", "t_old")
+
+
+@gated
+@pytest.mark.parametrize("case", COLUMNS)
+def test_a_statement_for_a_column_that_took_another_one_s_name_spares_that_one(rig: Rig, case: str) -> None:
+    before, behind = COLUMNS[case]
+    columns_begun(rig)
+    rig.write(*before)
+    rig.transaction(*sent("ALTER TABLE t ALTER a TYPE integer USING a * 100"))
+    rig.write(*behind, "INSERT INTO t (id) VALUES (2)")
+    with pytest.raises(FatalError, match=r"target: a.* of public\.t had another name(?s:.*)recopy") as refused:
+        rig.run()
+    lacking = ["ALTER TABLE t ADD b2 integer"] if case == "another one got the name" else []
+    lacking = ["ALTER TABLE t RENAME a TO x", "ALTER TABLE t DROP b"] if behind else lacking
     recopied(rig, *lacking)
     skip_as_the_hint_says(rig, refused.value)
     rig.run()
@@ -95,18 +143,57 @@ def test_a_statement_for_a_column_that_took_another_one_s_name_spares_that_one(r
 
 
 @gated
-def test_a_column_that_took_the_name_of_one_which_a_message_drops_stays(rig: Rig) -> None:
+def test_columns_that_exchanged_names_are_renamed_as_the_hint_says(rig: Rig) -> None:
     columns_begun(rig)
-    rig.write(*COLUMNS["two exchanged their names"])
-    rig.transaction(*sent("ALTER TABLE t DROP COLUMN a"))
+    rig.write(*EXCHANGED)
+    rig.transaction(*sent("ALTER TABLE t ALTER a TYPE integer USING a * 100"))
     rig.write("INSERT INTO t VALUES (2, 8)")
-    with pytest.raises(FatalError, match=r"alter a of public\.t here") as refused:
+    with pytest.raises(FatalError, match="had another name") as refused:
         rig.run()
-    renames = re.search(r"Run (ALTER TABLE .*?) at the target, then run again", str(refused.value))
-    assert renames is not None
-    execute(rig.target_dsn, *renames[1].split("; "))
+    execute(rig.target_dsn, *renames_in(refused.value))
     rig.run()
     assert_same(rig, "t")
+
+
+@gated
+@pytest.mark.parametrize(
+    ("statement", "lacking"),
+    [
+        ("DROP COLUMN a", ("DROP b", "RENAME a TO b")),
+        ("DROP a, ADD a integer DEFAULT 7", ("DROP b", "RENAME a TO b", "ADD a integer")),
+        ("RENAME a TO c", ("RENAME b TO c", "RENAME a TO b")),
+    ],
+)
+def test_columns_whose_names_the_statement_changes_are_copied(
+    rig: Rig, statement: str, lacking: tuple[str, ...]
+) -> None:
+    columns_begun(rig)
+    rig.write(*EXCHANGED)
+    rig.transaction(*sent(f"ALTER TABLE t {statement}"))
+    rig.write("INSERT INTO t VALUES (2, 8)")
+    with pytest.raises(FatalError, match="had another name") as refused:
+        rig.run()
+    assert "then run again" not in str(refused.value)
+    recopied(rig, *(f"ALTER TABLE t {one}" for one in lacking))
+    skip_as_the_hint_says(rig, refused.value)
+    rig.run()
+    assert_same(rig, "t")
+
+
+@gated
+def test_a_schema_s_new_name_is_its_tables(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE SCHEMA a", "CREATE TABLE a.t (id integer PRIMARY KEY, v integer)")
+    rig = rig.having(tables=TablePatterns(include=("*",)))
+    rig.prepare()
+    rig.write("INSERT INTO a.t VALUES (1, 1)")
+    rig.run()
+    rename = "ALTER SCHEMA a RENAME TO b"
+    rig.transaction(rename, ddl(rename))
+    rig.transaction(*sent("ALTER TABLE b.t RENAME v TO w"), *sent("ALTER TABLE b.t ADD v integer DEFAULT 3"))
+    rig.write("INSERT INTO b.t VALUES (2, 2, 2)")
+    rig.run()
+    assert_same(rig, "b.t")
 
 
 @gated
@@ -126,6 +213,15 @@ def test_a_using_that_is_sent_for_a_type_which_was_not_is_copied(rig: Rig) -> No
 
 
 AS_SENT = {
+    "a column's name is passed on behind it": [
+        sent("ALTER TABLE t ALTER v TYPE text"),
+        sent("ALTER TABLE t RENAME v TO v_old"),
+        sent("ALTER TABLE t ADD v text DEFAULT 'x'"),
+    ],
+    "it is passed on behind it and not sent": [
+        sent("ALTER TABLE t ALTER v TYPE text"),
+        ["ALTER TABLE t RENAME v TO v_old", "ALTER TABLE t ADD v text DEFAULT 'x'"],
+    ],
     "a name is passed on behind it": [sent("ALTER TABLE t DROP COLUMN v"), SWAP],
     "the renames are sent, too": [sent(*SWAP), sent("ALTER TABLE t ALTER v TYPE integer")],
     "it is renamed behind it": [

@@ -243,6 +243,45 @@ def test_what_is_sent_of_a_column_tells_nothing_of_its_other_types(rig: Rig) -> 
         rig.run()
 
 
+@gated
+@pytest.mark.parametrize("case", ["a type comes behind it", "a longer text comes before it"])
+def test_a_type_that_gives_a_sent_using_no_other_meaning_needs_no_message(rig: Rig, case: str) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE u (id integer PRIMARY KEY, b integer, c varchar(10))")
+    rig.prepare()
+    rig.write("INSERT INTO u VALUES (1, 7, 'x')")
+    rig.run()
+    sent, unsent = {
+        "a type comes behind it": ("ALTER b TYPE bigint USING b * 100", "ALTER b TYPE numeric"),
+        "a longer text comes before it": ("ALTER c TYPE text USING upper(c)", "ALTER c TYPE varchar(20)"),
+    }[case]
+    steps = [[f"ALTER TABLE u {sent}", ddl(f"ALTER TABLE u {sent}")], [f"ALTER TABLE u {unsent}"]]
+    for step in steps if case == "a type comes behind it" else reversed(steps):
+        rig.transaction(*step)
+    rig.write("INSERT INTO u VALUES (2, 8, 'y')")
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_an_enum_that_is_made_anew_and_takes_the_former_one_s_name_is_followed_as_it_is_sent(rig: Rig) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TYPE mood AS ENUM ('a')", "CREATE TABLE u (id integer PRIMARY KEY, m mood)")
+    rig.prepare()
+    rig.write("INSERT INTO u VALUES (1, 'a')")
+    rig.run()
+    for statement in (
+        "CREATE TYPE mood_new AS ENUM ('a', 'b')",
+        "ALTER TABLE u ALTER m TYPE mood_new USING m::text::mood_new",
+        "DROP TYPE mood",
+        "ALTER TYPE mood_new RENAME TO mood",
+    ):
+        rig.transaction(statement, ddl(statement))
+    rig.write("INSERT INTO u VALUES (2, 'b')")
+    rig.run()
+    assert_equal(rig)
+
+
 def test_what_needs_no_message_is_followed_beside_what_is_sent(rig: Rig) -> None:
     install(rig.source_dsn)
     sent = "ALTER TABLE t ALTER b TYPE bigint USING b * 2"

@@ -16,7 +16,6 @@ from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import Branch, Serial, StagedUnit, Unit
 from airflow_parallel_apply.pipeline.model.names_since import names_since
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
 from airflow_parallel_apply.pipeline.partition.routing import Routing
 from airflow_parallel_apply.pipeline.target.postgres import PostgresTarget
 from airflow_parallel_apply.pipeline.target.postgres.load.loader import PostgresLoader
@@ -47,9 +46,6 @@ class Known:
 
     def definitions(self) -> tuple[Relation, ...]:
         return tuple(self._relations.values())
-
-    def sightings(self) -> tuple[Sighting, ...]:
-        return ()
 
 
 class Scene:

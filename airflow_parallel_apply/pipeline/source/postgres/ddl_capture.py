@@ -65,6 +65,11 @@ _FORMER: Final = {
         "proves nothing",
         "until then more migrations need `parallel-apply recopy`",
     ),
+    "names": (
+        "sighting",
+        "it does not tell a table's name, so DDL that is sent behind a rename which was not may meet another table",
+        "until then send the renames, too",
+    ),
 }
 """Functions of earlier versions: each one's name, what it lacks, and what helps until it is renewed."""
 
@@ -107,13 +112,15 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
     psycopg's own.
     """
     found = connection.execute(
-        "SELECT CASE WHEN p.pronargs < 2 THEN p.proname::text WHEN p.prosrc !~ 'bytea_output' THEN 'settings' "
+        "SELECT CASE WHEN p.proname = 'sighting' AND 'extra_float_digits=3' = ANY (p.proconfig) THEN 'names' "
+        "WHEN p.pronargs < 2 THEN p.proname::text WHEN p.prosrc !~ 'bytea_output' THEN 'settings' "
         "WHEN p.prosrc !~ 'subtransactions' THEN 'subtransactions' ELSE 'strings' END "
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
         "AND (p.proname = 'send_ddl' AND (p.prosrc !~ 'standard_conforming_strings' OR p.prosrc ~ 'type.default') "
         "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'COLLATE' "
-        "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
+        "OR p.proname = 'sighting' AND (NOT 'extra_float_digits=3' = ANY (p.proconfig) OR p.prosrc !~ 's[.]schema')) "
+        "ORDER BY 1"
     ).fetchall()
     of_trigger = ("capture_rewrite", "sighting")
     wanted = {DdlPolicy.APPLY: _FORMER.keys(), DdlPolicy.REFUSE: of_trigger, DdlPolicy.SKIP: ()}[ddl]

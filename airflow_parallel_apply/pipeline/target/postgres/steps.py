@@ -135,9 +135,7 @@ class Steps:
                         noting_types(self._connection, self._session, step.text, names),
                         refusing_rows(self._connection, self._session, step, names),
                         leaving_newer_copies(self._connection, self._session, step),
-                        refusing_namesakes(
-                            self._connection, self._session, self._relations, step, last_seqno=self._unit.last_seqno
-                        ),
+                        refusing_namesakes(self._connection, self._session, step),
                     ):
                         _run_statement(self._connection, step)
                     forget_dropped(self._connection, self._session)

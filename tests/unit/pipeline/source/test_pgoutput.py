@@ -58,9 +58,9 @@ class Definitions:
         return LookedUp(table=FollowedTable(relation=relation), is_redefined=bool(known) and known[-1] is not relation)
 
 
-def ddl_of(xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
+def ddl_of(xid: int, commit_lsn: int, message: WireMessage) -> tuple[bytes, ...] | None:
     """Stands for the server, which verifies that somebody sent it who may."""
-    return message.content if message.transactional and message.prefix == "parallel_apply.ddl" else None
+    return (message.content,) if message.transactional and message.prefix == "parallel_apply.ddl" else None
 
 
 def decode(batches: list[list[bytes]], *, definitions: Definitions | None = None) -> tuple[pa.Table, pa.Table, Decoder]:

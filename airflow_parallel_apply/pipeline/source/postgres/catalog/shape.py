@@ -51,6 +51,7 @@ class Shape:
     columns: Mapping[int, LivingColumn]
     key: tuple[int, tuple[int, ...]] | None
     rewritten: tuple[tuple[int, int], ...]
+    table: tuple[str, str] | None = None
 
     @property
     def has_versions(self) -> bool:
@@ -105,6 +106,7 @@ class Shape:
             types=tuple((number, column.type_name) for number, column in columns),
             names=tuple((number, column.name) for number, column in columns) if is_told else (),
             expressions=tuple((number, column.definition) for number, column in computed if column.definition),
+            table=self.table,
         )
 
 
@@ -116,7 +118,8 @@ def shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> Mapping[
 
 def shape_of_row(row: Sequence[Any]) -> Shape:
     """A table out of a row of `shape.sql`."""
-    oid, is_partitioned, leaves_are_full, last_number, columns, index, key_columns, rewritten = row
+    # An event trigger that an earlier version installed says nothing of the table's name.
+    oid, is_partitioned, leaves_are_full, last_number, columns, index, key_columns, rewritten, *name = row
     return Shape(
         oid=oid,
         is_partitioned=is_partitioned,
@@ -135,6 +138,7 @@ def shape_of_row(row: Sequence[Any]) -> Shape:
         },
         key=(index, tuple(key_columns)) if index is not None else None,
         rewritten=tuple((part, file) for part, file in rewritten or ()),
+        table=tuple(name) if name else None,
     )
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen
 from airflow_parallel_apply.pipeline.model.sighting import Sighting, last_before
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import (
     fills_of_rows,
@@ -26,7 +28,7 @@ from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
 _ALTERS_TEXTS: Final = r"rename\s+value|attribute"
 """Words of DDL that alters what values of enums and composite types print."""
-_OF_A_SCHEMA: Final = "."
+OF_A_SCHEMA: Final = "."
 """In the name of each type that is not built in."""
 
 
@@ -78,6 +80,19 @@ class SentSightings:
             if before is not None and (lost := self._altered(before)):
                 self._keep(replace(before, offset=commit_lsn + 1), lost)
 
+    def untold_names(self, commit_lsn: int) -> tuple[NamesThen, ...]:
+        """The tables whose names, or whose columns', are others at this place of the transaction than the log's last
+        definitions have, as far as the source tells of each change.
+        """
+        return tuple(
+            NamesThen(oid=seen.oid, table=seen.table, columns=dict(seen.names))
+            for relation in self._definitions.latest_relations()
+            if relation.oid is not None
+            and (seen := self.before(relation.oid, commit_lsn)) is not None
+            and seen.names
+            and _are_others(seen, relation)
+        )
+
     def before(self, oid: int, commit_lsn: int) -> Sighting | None:
         """The last sighting of a table before what comes next in the transaction that commits at an LSN."""
         if commit_lsn == self._commit_lsn and oid in self._here:
@@ -99,7 +114,7 @@ class SentSightings:
             for number, type_name, _ in sighting.fills
             if number not in names
             or any(
-                message.retypes(names[number]) or (_OF_A_SCHEMA in type_name and message.mentions(_ALTERS_TEXTS))
+                message.retypes(names[number]) or (OF_A_SCHEMA in type_name and message.mentions(_ALTERS_TEXTS))
                 for message in self._altering
             )
         )
@@ -133,3 +148,9 @@ def _merged(made: Sighting, other: Sighting) -> tuple[tuple[int, str, str], ...]
 
 def _without(sighting: Sighting, lost: frozenset[int]) -> Sighting:
     return replace(sighting, fills=tuple(fill for fill in sighting.fills if fill[0] not in lost))
+
+
+def _are_others(seen: Sighting, relation: Relation) -> bool:
+    names, logged = dict(seen.names), ((one.number, one.name) for one in relation.columns if one.number is not None)
+    is_renamed = seen.table not in (None, (relation.schema, relation.table))
+    return is_renamed or any(names.get(number) != name for number, name in logged)

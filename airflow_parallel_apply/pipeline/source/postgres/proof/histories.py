@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
+from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import OF_A_SCHEMA
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable
 
@@ -113,7 +114,8 @@ class History:
     """The steps that a table with these `columns` went through. `shapes`: what it was told to be, by transactions that
     the catalog calls `tellers`. `alterations`: of its columns, by statements that call it by one of `names`. `called`:
     by number what its columns were called. `has_names`: all columns that a statement altered which may have had a USING
-    are there.
+    are there. `of_renamed_types`: columns that nothing has altered since their table was told, and whose types have
+    other names by now.
     """
 
     names: Names
@@ -123,6 +125,7 @@ class History:
     alterations: list[Altered] = field(default_factory=list)
     called: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     has_names: bool = True
+    of_renamed_types: frozenset[int] = frozenset()
 
     def names_of(self, number: int) -> frozenset[str]:
         """The names that a column had, and no other one."""
@@ -143,7 +146,9 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
         for one in later
         if one.shape is not None and one.shape.oid == pair[0].oid and one.is_exact
     ]
-    found = History(names, columns, [shape for shape, _ in told], [writers for _, writers in told])
+    shapes = [shape for shape, _ in told]
+    of_renamed_types = _of_renamed_types(columns, shapes, now)
+    found = History(names, columns, shapes, [writers for _, writers in told], of_renamed_types=of_renamed_types)
     now = replace(now, names={number: column.name for number, column in columns.items()})
     for step in _steps(pair[0].oid, before, now, later):
         for number, name in step.look.names.items():
@@ -157,6 +162,18 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
             type_name = step.look.types.get(number, columns[number].type_name)
             found.alterations.append(Altered(alteration, number, step.is_doubted, type_name))
     return found
+
+
+def _of_renamed_types(columns: Mapping[int, LivingColumn], shapes: Sequence[Shape], now: Look) -> frozenset[int]:
+    told = {number: column for shape in shapes for number, column in shape.columns.items()}
+    return frozenset(
+        number
+        for number, column in columns.items()
+        if number in told
+        and told[number].version == now.versions.get(number)
+        and told[number].type_name != column.type_name
+        and OF_A_SCHEMA in column.type_name
+    )
 
 
 def _later(messages: Sequence[SignedMessage], oid: int, registered: Look) -> Sequence[SignedMessage]:

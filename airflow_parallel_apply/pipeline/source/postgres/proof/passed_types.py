@@ -8,6 +8,7 @@ column. The source's event trigger reports each step, and the log keeps what the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +24,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import de
 from airflow_parallel_apply.postgres.generated_text import is_virtual, type_of
 
 _BOTH_ENDS: Final = 2
+_TEXT: Final = re.compile(r"text|character varying(\(\d+\))?")
 Texts = tuple[str, ...]
 """A column's types, or its expressions, one after the other."""
 
@@ -73,21 +75,27 @@ def known_before(log: LogState) -> Mapping[int, Known]:
 
 
 def passed_types(
-    known: Known, shapes: Iterable[Shape], now: Mapping[int, str], *, by_expression: Collection[int] = ()
+    known: Known,
+    shapes: Iterable[Shape],
+    now: Mapping[int, str],
+    *,
+    computed: Mapping[int, str] = {},
+    of_renamed_types: Collection[int] = (),
 ) -> Mapping[int, Texts]:
     """The types of those columns of a table that had one in between which may have changed values. `shapes`: what the
-    source told of it since. `now`: the columns that are asked for, with their types. `by_expression`: those of which a
-    USING that was sent may have computed values, which another type may give another meaning.
+    source told of it since. `now`: the columns that are asked for, with their types. `computed`: those whose values a
+    USING that was sent may have computed, with the type that this gave them: the types before it, unless all are
+    texts, may give the expression another meaning. `of_renamed_types`: see `History`.
     """
     found = {number: known.types.get(number, ()) for number in now}
     for shape in shapes:
         _add(found, {number: shape.columns[number].type_name for number in now if number in shape.columns})
+    for number in found.keys() & {*of_renamed_types}:
+        found[number] = found[number][:-1]
     _add(found, now)
-    return {
-        number: types
-        for number, types in found.items()
-        if _may_have_lost(types) or (number in by_expression and len(types) > _BOTH_ENDS)
-    }
+    lossy = {number: types for number, types in found.items() if _may_have_lost(types)}
+    read = {number: _up_to(type_name, found[number]) for number, type_name in computed.items() if number in found}
+    return {number: types for number, types in read.items() if _may_mean_other(types)} | lossy
 
 
 def written_types(pending: Pending, oid: int, known: Known) -> Sequence[Mapping[str, str]]:
@@ -154,3 +162,14 @@ def _add(found: dict[int, Texts], texts: Mapping[int, str]) -> None:
 def _may_have_lost(types: Sequence[str]) -> bool:
     """True if a cast from the first type to the last may make other texts than one from each to the next."""
     return len(types) > _BOTH_ENDS and not all(keeps_texts(one, other) for one, other in pairwise(types[:-1]))
+
+
+def _up_to(type_name: str, types: Texts) -> Texts:
+    """As far as the last time that a column had this type."""
+    at = max((place for place, one in enumerate(types) if one == type_name), default=len(types) - 1)
+    return types[: at + 1]
+
+
+def _may_mean_other(types: Texts) -> bool:
+    """True if an expression that gives the last type may have read another one than the first."""
+    return len(types) > _BOTH_ENDS and not all(_TEXT.fullmatch(one) for one in types[:-1])

@@ -107,8 +107,8 @@ def _unsent_types(
 ) -> Mapping[int, Texts]:
     """See `passed_types`; those that neither messages nor rows tell the target of, one after the other."""
     now = {number: column.type_name for number, column in history.columns.items() if number in touched}
-    by_expression = {one.number for one in told if one.is_doubted}
-    found = passed_types(known, history.shapes, now, by_expression=by_expression)
+    computed = {one.number: one.type_name for one in told if one.is_doubted}
+    found = passed_types(known, history.shapes, now, computed=computed, of_renamed_types=history.of_renamed_types)
     unsent = {
         number: types
         for number, types in found.items()

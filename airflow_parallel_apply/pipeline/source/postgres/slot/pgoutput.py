@@ -57,10 +57,10 @@ _TUPLE_AT: Final = 6
 class Decoder:
     """Decodes one read of a slot, from its first message. Not thread-safe.
 
-    `table` turns descriptions into followed tables. `ddl` gives the text of a message
-    that counts as DDL, by its transaction's id and commit LSN; None for any other. `is_part` tells whether a table that
-    is described for a change of another one is a partition of that one. `passing` takes messages out. `latest_time`: no
-    transaction committed later.
+    `table` turns descriptions into followed tables. `ddl` gives the text of a message that counts as DDL, and what else
+    the log keeps of it, by its transaction's id and commit LSN; None for any other. `is_part` tells whether a table
+    that is described for a change of another one is a partition of that one. `passing` takes messages out.
+    `latest_time`: no transaction committed later.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -69,7 +69,7 @@ class Decoder:
         *,
         next_seqno: int,
         table: LookUp,
-        ddl: Callable[[int, int, WireMessage], bytes | None],
+        ddl: Callable[[int, int, WireMessage], tuple[bytes, ...] | None],
         renamed: Callable[[int, WireMessage], Renamed],
         is_part: Callable[[WireRelation, int], bool],
         passing: Passing | None = None,
@@ -187,22 +187,22 @@ class Decoder:
                         # before it was sent before it, so a read of nothing else moves on.
                         self.safe_lsn = max(self.safe_lsn, message.lsn)
                     xid, commit_lsn = self._transaction_of(wire, kinds, index) if message.transactional else (0, 0)
-                    text = self._ddl(xid, commit_lsn, message)
+                    kept = self._ddl(xid, commit_lsn, message)
                     renamed = self._renamed(xid, message)
                     if renamed.told:
                         found.hold_from(index, self._described.rename((*renamed.told, *renamed.others)))
-                        texts = (message.prefix.encode(), b"")
+                        told = (message.prefix.encode(), b"")
                         found.redefined.append(index)
                         found.statements.append(
                             Statement(
                                 message=index,
                                 operation=Operation.MESSAGE,
                                 relation_ids=tuple(relation.relation_id for relation in renamed.told),
-                                texts=texts,
+                                texts=told,
                             )
                         )
-                    elif text is not None:
-                        texts = (message.prefix.encode(), text)
+                    elif kept is not None:
+                        texts = (message.prefix.encode(), *kept)
                         found.statements.append(
                             Statement(
                                 message=index, operation=Operation.MESSAGE, relation_ids=(NO_RELATION,), texts=texts

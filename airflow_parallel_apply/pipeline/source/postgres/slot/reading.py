@@ -18,6 +18,7 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.sent_ddl import text_of_names
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe, numbered
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import knowing
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shapes
@@ -134,11 +135,13 @@ class SlotRead:
         relation_id, is_redefined = self._definitions.relation_id(relation)
         return LookedUp(table=numbered(table, relation_id), is_redefined=is_redefined, renamed=others)
 
-    def _ddl(self, xid: int, commit_lsn: int, message: WireMessage) -> bytes | None:
+    def _ddl(self, xid: int, commit_lsn: int, message: WireMessage) -> tuple[bytes, ...] | None:
         text = self._messages.text(xid, commit_lsn, message)
-        if text is not None:
-            self._sent.take_ddl(commit_lsn, text.decode())
-        return text
+        if text is None:
+            return None
+        self._sent.take_ddl(commit_lsn, text.decode())
+        names = self._sent.untold_names(commit_lsn)
+        return (text, text_of_names(names).encode()) if names else (text,)
 
     def _names_now(self, oid: int) -> Mapping[int, str]:
         shape = shapes(self._session.catalog(), [oid]).get(oid)

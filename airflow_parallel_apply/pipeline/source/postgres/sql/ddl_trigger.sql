@@ -9,8 +9,8 @@ AS $sighting$
         'version', 1,
         'is_exact', true,
         'shape', (
-            SELECT json_build_array(s.oid, s.partitioned, s.leaves, s.last, s.columns, s.index, s.key, s.rewritten)
-            FROM ({shape}) AS s (oid, partitioned, leaves, last, columns, index, key, rewritten)
+            SELECT json_build_array(s.oid, s.partitioned, s.leaves, s.last, s.columns, s.index, s.key, s.rewritten, s.schema, s.name)
+            FROM ({shape}) AS s (oid, partitioned, leaves, last, columns, index, key, rewritten, schema, name)
         ),
         'fills', coalesce(
             (
@@ -35,6 +35,12 @@ BEGIN
             FROM pg_event_trigger_ddl_commands() AS c
             LEFT JOIN pg_index i ON i.indexrelid = c.objid
             WHERE c.classid = 'pg_class'::regclass
+            UNION
+            -- A schema's new name is one of its tables.
+            SELECT coalesce(pg_partition_root(t.oid), t.oid)
+            FROM pg_event_trigger_ddl_commands() AS c
+            JOIN pg_class t ON t.relnamespace = c.objid AND t.relkind IN ('r', 'p')
+            WHERE c.classid = 'pg_namespace'::regclass
             UNION
             -- What is done to the attributes of a type is done to its row's description in `pg_class`.
             SELECT t.oid
@@ -106,7 +112,7 @@ ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS;
 
 DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl;
 CREATE EVENT TRIGGER parallel_apply_capture_ddl ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE')
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE', 'ALTER SCHEMA')
     EXECUTE FUNCTION parallel_apply.capture_ddl();
 -- In sessions that replicate as well: their changes are changes, too.
 ALTER EVENT TRIGGER parallel_apply_capture_ddl ENABLE ALWAYS;

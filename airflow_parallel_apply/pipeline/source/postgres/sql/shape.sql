@@ -20,7 +20,9 @@ SELECT
     ),
     key.index,
     key.columns,
-    part.rewritten
+    part.rewritten,
+    (SELECT n.nspname::text FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace),
+    c.relname::text
 FROM unnest(%(oids)s::oid[]) WITH ORDINALITY AS t (oid, ordinal)
 JOIN pg_catalog.pg_class c ON c.oid = t.oid
 LEFT JOIN LATERAL (

@@ -96,36 +96,19 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = known.target AND a.attnum = k.val
 WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
     AND (n.nspname, c.relname) = (%(schema)s, %(table)s);
 
--- name: columns
--- The noted tables and columns that are there: the source's table and number, and what they are here.
-SELECT known.source_oid, n.nspname::text, c.relname::text, held.files, k.key::integer, a.attname::text,
-    pg_catalog.format_type(a.atttypid, a.atttypmod), a.atttypid::bigint, a.atttypmod, a.xmin::text::bigint
+-- name: names
+-- The noted tables of these of the source's that are there, with the names that they and their noted columns have.
+SELECT known.source_oid, n.nspname::text, c.relname::text, held.number, held.name
 FROM {schema}.applied_table known
 JOIN pg_catalog.pg_class c ON c.oid = known.target
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL (
-    SELECT ARRAY(
-        SELECT pg_catalog.pg_relation_filenode(part.oid)::bigint
-        FROM (
-            SELECT c.oid WHERE c.relkind = 'r'
-            UNION ALL
-            SELECT tree.relid FROM pg_catalog.pg_partition_tree(c.oid) AS tree WHERE c.relkind = 'p' AND tree.isleaf
-        ) AS part
-        ORDER BY part.oid
-    ) AS files
-) AS held
-CROSS JOIN LATERAL jsonb_each(known.columns) AS k
-JOIN pg_catalog.pg_attribute a
-    ON a.attrelid = known.target AND a.attnum = k.value::integer AND NOT a.attisdropped
-WHERE known.pipeline = %(pipeline)s;
-
--- name: has_column
-SELECT EXISTS (
-    SELECT
-    FROM {schema}.applied_table known
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = known.target AND a.attname = %(column)s AND NOT a.attisdropped
-    WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
-);
+LEFT JOIN LATERAL (
+    SELECT k.key::integer AS number, a.attname::text AS name
+    FROM jsonb_each(known.columns) AS k
+    JOIN pg_catalog.pg_attribute a
+        ON a.attrelid = known.target AND a.attnum = k.value::integer AND NOT a.attisdropped
+) AS held ON true
+WHERE known.pipeline = %(pipeline)s AND known.source_oid = ANY (%(oids)s::bigint[]);
 
 -- name: differing
 -- Of the noted tables that are there: those whose names are others than these, which no table has that they are
