@@ -23,8 +23,9 @@ from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
-from airflow_parallel_apply.pipeline.model.change import Mark, Operation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Operation, Relation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
+from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, names_of_text
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
@@ -97,7 +98,8 @@ def serial_steps(
             seqno=sent[0].seqno,
             hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}"
             f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}."
-            f"{_BEHIND if _comes_behind_rows(sent, outline.breaks, log) else ''}",
+            f"{_BEHIND if _comes_behind_rows(sent, outline.breaks, log) else ''}"
+            f"{_under_names([one for one in sent if one.seqno == sent[0].seqno], log)}",
         )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
     is_skipped = ddl is DdlPolicy.SKIP and any(found.operation is None for found in outline.breaks)
@@ -126,12 +128,30 @@ def _is_behind_rows(message: Break, breaks: Iterable[Break], log: RowReader) -> 
     return _count(log, message.seqno, 0, message.fragno) > sum(one.fragno <= message.fragno for one in messages)
 
 
+def _under_names(sent: Sequence[Break], log: RowReader) -> str:
+    """Tell which tables and columns had other names by then than the target may know."""
+    last: dict[int | None, Relation] = {}
+    for one in log.state().relations:
+        if one.first_seqno in (None, NO_SEQNO):
+            # A name that a table was given along with another one's is of the same kind, and comes later.
+            last.setdefault(one.oid, one)
+        elif one.first_seqno <= sent[-1].seqno:
+            last[one.oid] = one
+    told = []
+    for then in names_of_text(sent[-1].values[_NAMES]) if len(sent[-1].values) > _NAMES else ():
+        relation = last.get(then.oid)
+        if relation is not None:
+            name = ".".join(then.table or (relation.schema, relation.table))
+            told += [f"{relation.name} was {name}"] if name != relation.name else []
+            columns = ((one.name, then.columns.get(one.number or 0, one.name)) for one in relation.columns)
+            told += [f"{own} of {name} was {other}" for own, other in columns if other != own]
+    return f" Where the target has names of before: by then {listed(told)} at the source." if told else ""
+
+
 def _names_then(message: Break, breaks: Iterable[Break]) -> tuple[NamesThen, ...]:
-    """The names behind the last message of a transaction. At another one the source may have what the target gets with
-    the next.
-    """
-    is_last = not any(_is_sent_beside(message, one) and one.fragno > message.fragno for one in breaks)
-    return names_of_text(message.values[_NAMES]) if is_last and len(message.values) > _NAMES else ()
+    """The names behind the last of the messages that follow a message, with it."""
+    last = [message, *_sent_behind(message, breaks)][-1]
+    return names_of_text(last.values[_NAMES]) if len(last.values) > _NAMES else ()
 
 
 def is_single(unit: Unit) -> bool:
@@ -197,6 +217,7 @@ def _steps(
                     end_offset=end,
                     shown_end=show_offset(end),
                     names=_names_then(found, breaks),
+                    is_last=not any(_sent_behind(found, breaks)),
                     is_behind_rows=_is_behind_rows(found, breaks, log),
                 )
                 staging = False
@@ -207,6 +228,16 @@ def _steps(
 
 def _is_sent_beside(one: Break, other: Break) -> bool:
     return other.is_ddl and other.seqno == one.seqno and other.fragno != one.fragno
+
+
+def _sent_behind(message: Break, breaks: Iterable[Break]) -> Iterator[Break]:
+    """The messages that follow one in its transaction, before another definition does."""
+    for one in breaks:
+        if one.seqno == message.seqno and one.fragno > message.fragno:
+            if one.operation is None:
+                return
+            if one.is_ddl:
+                yield one
 
 
 def _redefined(breaks: Iterable[Break], seqno: int, log: RowReader) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ class Truncate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """Run DDL text. `beside`: the other texts of its transaction; `redefined`: the tables that it brought newer
-    definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of those
-    tables that had, behind the last text of the transaction, other names than the definitions that the log has so far.
-    `is_behind_rows`: the transaction wrote rows before it.
+    definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of tables
+    whose names had changed, behind the last text of the transaction before the next definition; `is_last`: it is that
+    text. `is_behind_rows`: the transaction wrote rows before it.
     """
 
     text: str
@@ -51,6 +51,7 @@ class Statement:
     end_offset: Offset = 0
     shown_end: str = ""
     names: tuple[NamesThen, ...] = ()
+    is_last: bool = True
     is_behind_rows: bool = False
 
     @property

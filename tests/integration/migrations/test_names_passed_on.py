@@ -9,7 +9,7 @@ import re
 import pytest
 
 from airflow_parallel_apply.pipeline.admin.purge import purge_log
-from airflow_parallel_apply.pipeline.config import TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.ddl_messages import ddl, install
@@ -180,6 +180,42 @@ def test_columns_whose_names_the_statement_changes_are_copied(
     assert_same(rig, "t")
 
 
+PASSED_ON = ("ALTER TABLE t RENAME a TO a_old", "ALTER TABLE t RENAME b TO a")
+
+
+@gated
+@pytest.mark.parametrize("also", [(), ("ALTER TABLE t ADD a integer DEFAULT 3",)])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_column_that_a_statement_would_drop_for_another_one_stays(
+    rig: Rig, also: tuple[str, ...], is_written: bool
+) -> None:
+    columns_begun(rig)
+    rig.write(*PASSED_ON)
+    rig.transaction(*sent("ALTER TABLE t DROP COLUMN a", *also))
+    if is_written:
+        rig.write("INSERT INTO t VALUES (2, 8)")
+    with pytest.raises(FatalError, match="had another name") as refused:
+        rig.run()
+    assert rig.rows("SELECT a, b FROM t WHERE id = 1") == [(7, 70)]
+    recopied(rig, "ALTER TABLE t RENAME a TO a_old", "ALTER TABLE t DROP b", *also)
+    skip_as_the_hint_says(rig, refused.value)
+    rig.run()
+    assert_same(rig, "t")
+
+
+@gated
+def test_who_runs_a_refused_statement_by_hand_is_told_of_other_names(rig: Rig) -> None:
+    tables_begun(rig)
+    rig = rig.having(ddl=DdlPolicy.REFUSE)
+    rig.write(*SWAP)
+    rig.transaction(*sent(COMPUTE))
+    rig.write("INSERT INTO t (id) VALUES (2)")
+    with pytest.raises(
+        FatalError, match=r"by then public\.t was public\.t_old, public\.t_new was public\.t at the source"
+    ):
+        rig.run()
+
+
 @gated
 def test_a_schema_s_new_name_is_its_tables(rig: Rig) -> None:
     install(rig.source_dsn)
@@ -210,6 +246,44 @@ def test_a_using_that_is_sent_for_a_type_which_was_not_is_copied(rig: Rig) -> No
     skip_as_the_hint_says(rig, refused.value)
     rig.run()
     assert_same(rig, "t")
+
+
+BACK = ("ALTER TABLE t RENAME TO t_new", "ALTER TABLE t_old RENAME TO t")
+
+
+@gated
+@pytest.mark.parametrize("is_run", [False, True])
+def test_names_that_are_exchanged_back_and_not_sent_are_compared_as_well(rig: Rig, is_run: bool) -> None:
+    tables_begun(rig)
+    rig.transaction(*sent(*SWAP))
+    if is_run:
+        rig.run()
+    rig.write(*BACK)
+    rig.transaction(*sent(COMPUTE))
+    with pytest.raises(FatalError, match="had another name at the source") as refused:
+        rig.run()
+    execute(rig.target_dsn, *renames_in(refused.value))
+    rig.run()
+    rig.write("INSERT INTO t VALUES (3, 3)", "INSERT INTO t_new VALUES (3, 3.5)")
+    rig.run()
+    assert_same(rig, "t", "t_new")
+
+
+@gated
+def test_rows_between_the_statements_of_a_transaction_do_not_hide_what_the_first_one_meets(rig: Rig) -> None:
+    tables_begun(rig)
+    rig.transaction(
+        *SWAP,
+        *sent("ALTER TABLE t ALTER v TYPE integer"),
+        "INSERT INTO t VALUES (2, 2)",
+        "INSERT INTO t_old VALUES (2, 2.5)",
+        *sent("CREATE INDEX ON t (v)"),
+    )
+    with pytest.raises(FatalError, match="had another name at the source") as refused:
+        rig.run()
+    execute(rig.target_dsn, *renames_in(refused.value))
+    rig.run()
+    assert_same(rig, "t", "t_old")
 
 
 AS_SENT = {

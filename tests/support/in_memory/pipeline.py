@@ -135,9 +135,13 @@ class MemoryPipeline:
         self.laws.extend(history)
 
     def move_time(self, seconds: float, *, stalled: Actor | None = None) -> None:
-        """Time goes by; all but a stalled actor's leases are renewed meanwhile, every third of a lease."""
+        """Time goes by; all but a stalled actor's leases are renewed meanwhile, every third of a lease. Nothing renews
+        what an actor has claimed and does not know of yet.
+        """
         running = [(actor, renewer) for actor, renewer in self.renewers.items() if actor.is_running]
-        if any(actor is stalled or renewer.is_exchanging for actor, renewer in running):
+        if any(
+            actor is stalled or actor.place == "behind claim" or renewer.is_exchanging for actor, renewer in running
+        ):
             self.is_calm = False
         third = LEASE.total_seconds() / 3
         while seconds > 0:

@@ -81,8 +81,9 @@ class SentSightings:
                 self._keep(replace(before, offset=commit_lsn + 1), lost)
 
     def untold_names(self, commit_lsn: int) -> tuple[NamesThen, ...]:
-        """The tables whose names, or whose columns', are others at this place of the transaction than the log's last
-        definitions have, as far as the source tells of each change.
+        """The names at this place of the transaction of those tables that have, or had a while before, other ones than
+        the log's last definitions, or columns with such, as far as the source tells of each change. A target may have
+        names of any time in between.
         """
         return tuple(
             NamesThen(oid=seen.oid, table=seen.table, columns=dict(seen.names))
@@ -90,7 +91,7 @@ class SentSightings:
             if relation.oid is not None
             and (seen := self.before(relation.oid, commit_lsn)) is not None
             and seen.names
-            and _are_others(seen, relation)
+            and any(_are_others(one, relation) for one in (seen, *self._of(relation.oid)) if one.names)
         )
 
     def before(self, oid: int, commit_lsn: int) -> Sighting | None:

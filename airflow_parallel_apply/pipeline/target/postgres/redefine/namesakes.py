@@ -18,6 +18,7 @@ from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Renaming
 from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, shown_ddl
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, renaming_statements
@@ -25,28 +26,41 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies impor
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.steps import Statement
+from airflow_parallel_apply.postgres.quoting import quoted
 
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A table here, with the names of its columns by the source's numbers, and the source's behind the statement."""
+    """A table here, with the names of its columns by the source's numbers, and the source's behind the transaction's
+    last statement. `dropped`: the numbers of columns that this one has dropped here, under the names that they had.
+    `is_last`: it is that one; before it, the names here need not be the source's.
+    """
 
     name: Name
     columns: Mapping[int, str]
     then: NamesThen
+    dropped: frozenset[int]
+    is_table_dropped: bool
+    is_last: bool
 
     @property
     def is_elsewhere(self) -> bool:
         """True if the source's has another name."""
-        return self.then.table not in (None, self.name)
+        return (self.is_last or self.is_table_dropped) and self.then.table not in (None, self.name)
 
     @property
     def passed_on(self) -> dict[int, str]:
-        """The columns whose names other ones have at the source."""
+        """The columns whose names other ones have at the source, or that were dropped here for another one."""
         theirs = {name: number for number, name in self.then.columns.items()}
-        return {number: name for number, name in self.columns.items() if theirs.get(name, number) != number}
+
+        def is_met(number: int, name: str) -> bool:
+            if number in self.dropped:
+                return self.then.columns.get(number, name) != name
+            return self.is_last and theirs.get(name, number) != number
+
+        return {number: name for number, name in self.columns.items() if is_met(number, name)}
 
 
 @contextmanager
@@ -56,10 +70,10 @@ def refusing_namesakes(connection: Connection, session: Session, step: Statement
     """
     before = _here(connection, session, step)
     yield
-    _require_same_names(session, step, list(_pairs(connection, session, step, before)))
+    _require_same_names(connection, session, step, list(_pairs(connection, session, step, before)))
 
 
-def _require_same_names(session: Session, step: Statement, pairs: Sequence[_Pair]) -> None:
+def _require_same_names(connection: Connection, session: Session, step: Statement, pairs: Sequence[_Pair]) -> None:
     theirs = {pair.then.table for pair in pairs}
     elsewhere = [pair for pair in pairs if pair.is_elsewhere and (pair.name in theirs or _is_named(pair.name, step))]
     inside = [pair for pair in pairs if pair.passed_on]
@@ -70,7 +84,7 @@ def _require_same_names(session: Session, step: Statement, pairs: Sequence[_Pair
     tables = dict.fromkeys(".".join(pair.then.table or pair.name) for pair in (*elsewhere, *inside))
     hint = f"`{command_line('recopy', tables)}` copies what is concerned anew; then {step.skipping}."
     if _is_mended_by_renames(pairs, step):
-        hint = f"Run {'; '.join(_renames(pairs))} at the target, then run again. Or: {hint}"
+        hint = f"Run {'; '.join(_renames(connection, pairs))} at the target, then run again. Or: {hint}"
     raise PlanError(
         f"the source sent DDL that would alter something else at the target: {listed(met)} had another name at the "
         "source by then, and a rename that is not sent is followed with the next row only: "
@@ -102,16 +116,24 @@ def _here(connection: Connection, session: Session, step: Statement) -> dict[int
 def _pairs(
     connection: Connection, session: Session, step: Statement, before: Mapping[int, tuple[Name, Mapping[int, str]]]
 ) -> Iterator[_Pair]:
-    """As they are behind the statement; one that it dropped as it was `before`. Without tables that were copied from a
-    later moment: `leaving_newer_copies` looks at those.
+    """As they are behind the statement; a table or column that it dropped as it was `before`. Without tables that were
+    copied from a later moment: `leaving_newer_copies` looks at those.
     """
     after = _here(connection, session, step)
     newer = newer_copies(connection, session, step.end_offset) if before else {}
     for then in step.names:
         if then.oid in before:
-            name, columns = after.get(then.oid, (before[then.oid][0], {}))
+            name, columns = after.get(then.oid, before[then.oid])
+            dropped = before[then.oid][1].keys() - columns.keys()
             if ".".join(name) not in newer:
-                yield _Pair(name, columns, then)
+                yield _Pair(
+                    name,
+                    {**before[then.oid][1], **columns},
+                    then,
+                    dropped=frozenset(dropped),
+                    is_table_dropped=then.oid not in after,
+                    is_last=step.is_last,
+                )
 
 
 def _is_named(name: Name, step: Statement) -> bool:
@@ -125,13 +147,15 @@ def _is_mended_by_renames(pairs: Iterable[_Pair], step: Statement) -> bool:
     dropped before, had another one before it; and rows before it in its transaction, which come again, have the former
     names.
     """
-    are_known = all(number in pair.then.columns for pair in pairs for number in pair.passed_on)
+    are_known = all(pair.columns.keys() <= pair.then.columns.keys() for pair in pairs if pair.passed_on)
     is_renaming = any(_RENAMES.search(text) for text in (step.text, *step.beside))
     return are_known and not is_renaming and not step.is_behind_rows
 
 
-def _renames(pairs: Iterable[_Pair]) -> Iterator[str]:
-    """The statements that give the tables and their columns the names that they had at the source then."""
+def _renames(connection: Connection, pairs: Iterable[_Pair]) -> Iterator[str]:
+    """The statements that give the tables and their columns the names that they had at the source then. An inherited
+    column gets its name with the table above.
+    """
     names = [(pair.name, pair.then.table) for pair in pairs if pair.is_elsewhere]
     tables = tuple((old, new) for old, new in names if new is not None)
     if tables:
@@ -139,6 +163,10 @@ def _renames(pairs: Iterable[_Pair]) -> Iterator[str]:
             yield one.as_string(None)
     for pair in pairs:
         name, theirs = pair.then.table or pair.name, pair.then.columns
-        wanted = [(own, theirs[number]) for number, own in pair.columns.items() if theirs.get(number, own) != own]
+        wanted = [
+            (own, theirs[number])
+            for number, own in pair.columns.items()
+            if theirs.get(number, own) != own and owner_of_column(connection, quoted(*pair.name), quoted(own)) is None
+        ]
         for one in renaming([(name, own, new) for own, new in wanted], [*pair.columns.values()]):
             yield one.as_string(None)
