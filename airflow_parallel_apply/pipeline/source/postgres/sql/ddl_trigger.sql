@@ -36,12 +36,6 @@ BEGIN
             LEFT JOIN pg_index i ON i.indexrelid = c.objid
             WHERE c.classid = 'pg_class'::regclass
             UNION
-            -- A schema's new name is one of its tables.
-            SELECT coalesce(pg_partition_root(t.oid), t.oid)
-            FROM pg_event_trigger_ddl_commands() AS c
-            JOIN pg_class t ON t.relnamespace = c.objid AND t.relkind IN ('r', 'p')
-            WHERE c.classid = 'pg_namespace'::regclass
-            UNION
             -- What is done to the attributes of a type is done to its row's description in `pg_class`.
             SELECT t.oid
             FROM pg_event_trigger_ddl_commands() AS c
@@ -112,7 +106,7 @@ ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS;
 
 DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl;
 CREATE EVENT TRIGGER parallel_apply_capture_ddl ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE', 'ALTER SCHEMA')
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE')
     EXECUTE FUNCTION parallel_apply.capture_ddl();
 -- In sessions that replicate as well: their changes are changes, too.
 ALTER EVENT TRIGGER parallel_apply_capture_ddl ENABLE ALWAYS;

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Renaming
@@ -31,16 +31,26 @@ from airflow_parallel_apply.postgres.quoting import quoted
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
 
 
+class _Table(NamedTuple):
+    """A table here: the names of its columns by the source's numbers, and of those whose numbers are not known."""
+
+    name: Name
+    columns: dict[int, str]
+    others: set[str]
+
+
 @dataclass(frozen=True, slots=True)
 class _Pair:
     """A table here, with the names of its columns by the source's numbers, and the source's behind the transaction's
-    last statement. `dropped`: the numbers of columns that this one has dropped here, under the names that they had.
+    last statement. `others`: names of columns whose numbers are not known, as of those that were sent and have had no
+    row. `dropped`: the numbers of columns that this statement has dropped here, under the names that they had.
     `is_last`: it is that one; before it, the names here need not be the source's.
     """
 
     name: Name
     columns: Mapping[int, str]
     then: NamesThen
+    others: frozenset[str]
     dropped: frozenset[int]
     is_table_dropped: bool
     is_last: bool
@@ -51,14 +61,21 @@ class _Pair:
         return (self.is_last or self.is_table_dropped) and self.then.table not in (None, self.name)
 
     @property
+    def is_renamed(self) -> bool:
+        """True if that is not its schema's alone, of which the source does not tell."""
+        return self.then.table is not None and self.then.table[1] != self.name[1]
+
+    @property
     def passed_on(self) -> dict[int, str]:
         """The columns whose names other ones have at the source, or that were dropped here for another one."""
         theirs = {name: number for number, name in self.then.columns.items()}
 
         def is_met(number: int, name: str) -> bool:
+            theirs_of_it = self.then.columns.get(number, name)
             if number in self.dropped:
-                return self.then.columns.get(number, name) != name
-            return self.is_last and theirs.get(name, number) != number
+                return theirs_of_it != name
+            is_other = theirs_of_it != name and theirs_of_it in self.others
+            return self.is_last and (is_other or theirs.get(name, number) != number)
 
         return {number: name for number, name in self.columns.items() if is_met(number, name)}
 
@@ -75,8 +92,13 @@ def refusing_namesakes(connection: Connection, session: Session, step: Statement
 
 def _require_same_names(connection: Connection, session: Session, step: Statement, pairs: Sequence[_Pair]) -> None:
     theirs = {pair.then.table for pair in pairs}
-    elsewhere = [pair for pair in pairs if pair.is_elsewhere and (pair.name in theirs or _is_named(pair.name, step))]
-    inside = [pair for pair in pairs if pair.passed_on]
+    elsewhere = [
+        pair
+        for pair in pairs
+        if pair.is_elsewhere
+        and (pair.name in theirs or pair.is_table_dropped or (pair.is_renamed and _is_named(pair.name, step)))
+    ]
+    inside = [pair for pair in pairs if pair.passed_on and (pair.dropped or _is_named(pair.name, step))]
     if not elsewhere and not inside:
         return
     met = [".".join(pair.name) for pair in elsewhere]
@@ -96,9 +118,9 @@ def _require_same_names(connection: Connection, session: Session, step: Statemen
     )
 
 
-def _here(connection: Connection, session: Session, step: Statement) -> dict[int, tuple[Name, dict[int, str]]]:
-    """The names of those tables and columns that the statement tells of, by the oids and numbers of the source's."""
-    here: dict[int, tuple[Name, dict[int, str]]] = {}
+def _here(connection: Connection, session: Session, step: Statement) -> dict[int, _Table]:
+    """Those tables that the statement tells of, by the oids of the source's."""
+    here: dict[int, _Table] = {}
     if not step.names:
         return here
     with without_search_path(connection):
@@ -107,15 +129,15 @@ def _here(connection: Connection, session: Session, step: Statement) -> dict[int
             {"pipeline": session.pipeline, "oids": [one.oid for one in step.names]},
         ).fetchall()
     for oid, schema, table, number, column in found:
-        columns = here.setdefault(oid, ((schema, table), {}))[1]
+        found_table = here.setdefault(oid, _Table((schema, table), {}, set()))
         if number is not None:
-            columns[number] = column
+            found_table.columns[number] = column
+        else:
+            found_table.others.add(column)
     return here
 
 
-def _pairs(
-    connection: Connection, session: Session, step: Statement, before: Mapping[int, tuple[Name, Mapping[int, str]]]
-) -> Iterator[_Pair]:
+def _pairs(connection: Connection, session: Session, step: Statement, before: Mapping[int, _Table]) -> Iterator[_Pair]:
     """As they are behind the statement; a table or column that it dropped as it was `before`. Without tables that were
     copied from a later moment: `leaving_newer_copies` looks at those.
     """
@@ -123,14 +145,15 @@ def _pairs(
     newer = newer_copies(connection, session, step.end_offset) if before else {}
     for then in step.names:
         if then.oid in before:
-            name, columns = after.get(then.oid, before[then.oid])
-            dropped = before[then.oid][1].keys() - columns.keys()
-            if ".".join(name) not in newer:
+            was = before[then.oid]
+            now = after.get(then.oid, was)
+            if ".".join(now.name) not in newer:
                 yield _Pair(
-                    name,
-                    {**before[then.oid][1], **columns},
+                    now.name,
+                    {**was.columns, **now.columns},
                     then,
-                    dropped=frozenset(dropped),
+                    others=frozenset(now.others),
+                    dropped=frozenset(was.columns.keys() - now.columns.keys()),
                     is_table_dropped=then.oid not in after,
                     is_last=step.is_last,
                 )
@@ -138,18 +161,17 @@ def _pairs(
 
 def _is_named(name: Name, step: Statement) -> bool:
     """True if a text of the statement's transaction has the table's name among its words."""
-    word = re.compile(rf"\b{re.escape(name[1])}\b", re.IGNORECASE)
+    word = re.compile(rf"(?<!\w){re.escape(name[1])}(?!\w)", re.IGNORECASE)
     return any(word.search(text) for text in (step.text, *step.beside))
 
 
 def _is_mended_by_renames(pairs: Iterable[_Pair], step: Statement) -> bool:
     """True if the target only has to have the names that are known. What the statement renames or drops, or the source
-    dropped before, had another one before it; and rows before it in its transaction, which come again, have the former
-    names.
+    dropped before, had another one before it; and rows and statements before it in its transaction, which come again,
+    mean the names of their moment.
     """
     are_known = all(pair.columns.keys() <= pair.then.columns.keys() for pair in pairs if pair.passed_on)
-    is_renaming = any(_RENAMES.search(text) for text in (step.text, *step.beside))
-    return are_known and not is_renaming and not step.is_behind_rows
+    return are_known and not step.beside and not step.is_behind_rows and not _RENAMES.search(step.text)
 
 
 def _renames(connection: Connection, pairs: Iterable[_Pair]) -> Iterator[str]:

@@ -97,16 +97,17 @@ WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
     AND (n.nspname, c.relname) = (%(schema)s, %(table)s);
 
 -- name: names
--- The noted tables of these of the source's that are there, with the names that they and their noted columns have.
+-- The noted tables of these of the source's that are there, with the names that they and their columns have; the
+-- source's number of a column, where it is noted.
 SELECT known.source_oid, n.nspname::text, c.relname::text, held.number, held.name
 FROM {schema}.applied_table known
 JOIN pg_catalog.pg_class c ON c.oid = known.target
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN LATERAL (
     SELECT k.key::integer AS number, a.attname::text AS name
-    FROM jsonb_each(known.columns) AS k
-    JOIN pg_catalog.pg_attribute a
-        ON a.attrelid = known.target AND a.attnum = k.value::integer AND NOT a.attisdropped
+    FROM pg_catalog.pg_attribute a
+    LEFT JOIN jsonb_each(known.columns) AS k ON k.value::integer = a.attnum
+    WHERE a.attrelid = known.target AND a.attnum > 0 AND NOT a.attisdropped
 ) AS held ON true
 WHERE known.pipeline = %(pipeline)s AND known.source_oid = ANY (%(oids)s::bigint[]);
 
