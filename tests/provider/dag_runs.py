@@ -12,6 +12,7 @@ from airflow.sdk import DAG
 from tests.provider.conftest import REPOSITORY
 
 Run = Callable[..., Any]
+TASKS = ["changes_available", "capture", "route", "open", "apply", "close"]
 
 
 @pytest.fixture(name="dag")
