@@ -45,7 +45,9 @@ def main() -> None:
     STAMP.unlink(missing_ok=True)
     python = _venv()
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "-qq", "install"]  # errors only
-    uv = [str(VENV / "bin" / "uv"), "--quiet", "--no-progress", "pip", "install", "--python", str(python)]
+    # In a terminal uv shows how far its downloads are, and what it has installed.
+    quiet = () if sys.stderr.isatty() else ("--quiet", "--no-progress")
+    uv = [str(VENV / "bin" / "uv"), *quiet, "pip", "install", "--python", str(python)]
     environment = _uv_environment(python)
     with tempfile.TemporaryDirectory() as temporary:
         only_uv = Path(temporary) / "uv.lock"
