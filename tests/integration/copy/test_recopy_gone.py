@@ -102,3 +102,20 @@ def test_a_column_whose_type_is_gone_before_the_target_has_it_is_not_waited_for(
         rig.run()
     follow(rig, str(refused.value))
     require_green_and_equal(rig)
+
+
+@gated
+def test_a_table_that_lost_all_columns_is_still_a_table(rig: Rig) -> None:
+    rig.run()
+    rig.write("DROP TABLE t", "CREATE TABLE t (a integer, b text)", "INSERT INTO t VALUES (1, 'another')")
+    with pytest.raises(SourceError, match=r"public\.t was dropped and created again"):
+        rig.run()
+    for lacking in (
+        "columns that the source has renamed or dropped",
+        r"t lacks the column a; public\.t lacks the column b",
+    ):
+        with pytest.raises(FatalError, match=lacking) as refused:
+            again(rig, "t")
+        execute(rig.target_dsn, *re.findall(r'ALTER TABLE [^;]+? COLUMN "\w+"(?: integer| text)?', str(refused.value)))
+    again(rig, "t")
+    require_green_and_equal(rig)

@@ -191,12 +191,12 @@ def find_tables(connection: psycopg.Connection[Any], relations: Sequence[Relatio
     names = named((found.schema, found.table) for found in relations)
     rows = connection.execute(statement("tables", "describe"), names).fetchall()
     described = {index: _Described(*facts[:_TABLE_FACTS]) for index, _, *facts in rows}
-    of_columns = [ColumnRow(name, *facts[_TABLE_FACTS:]) for _, name, *facts in rows]
-    types = made_types(connection, of_columns)
+    of_columns = [(index, ColumnRow(name, *facts[_TABLE_FACTS:])) for index, name, *facts in rows if name is not None]
+    types = made_types(connection, [row for _, row in of_columns])
     counts_bytes = connection.info.parameter_status("server_encoding") == WITHOUT_LETTERS
-    columns: dict[int, dict[str, TargetColumn]] = {}
-    for (index, *_), row in zip(rows, of_columns, strict=True):
-        columns.setdefault(index, {})[row.name] = column_of(row, types.get(row.type_oid), counts_bytes=counts_bytes)
+    columns: dict[int, dict[str, TargetColumn]] = {index: {} for index in described}
+    for index, row in of_columns:
+        columns[index][row.name] = column_of(row, types.get(row.type_oid), counts_bytes=counts_bytes)
     firing = _firing(connection, [found.oid for found in described.values() if found.may_fire])
     partitioned = [found.oid for found in described.values() if found.kind == "p"]
     indexes = unique_indexes(connection, [found.oid for found in described.values()], partitioned=partitioned)

@@ -2,6 +2,7 @@
 -- What belongs to a table is looked for by its index, which OFFSET 0 makes sure of: with statistics of a catalog that
 -- has just grown, or for one table, the planner reads all of a catalog instead, for each column even. What few tables
 -- have (triggers, types that somebody made) has statements of its own: in a new session the planner would pay for it.
+-- A table without columns has one row, whose column is NULL.
 SELECT w.ordinal - 1 AS index, a.attname AS column,
        c.oid, c.relkind::text AS kind, c.relkind = 'p' OR c.relhasrules OR c.relhastriggers AS may_fire,
        a.atttypid::bigint AS type_oid, format_type(a.atttypid, a.atttypmod) AS type_sql,
@@ -12,12 +13,12 @@ SELECT w.ordinal - 1 AS index, a.attname AS column,
 FROM unnest(%(schemas)s::text[], %(tables)s::text[]) WITH ORDINALITY AS w(nspname, relname, ordinal)
 JOIN pg_namespace n ON n.nspname = w.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT attname, attnum, atttypid, atttypmod, attgenerated, attidentity, attnotnull, atthasdef, attcollation
     FROM pg_attribute
     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped
     OFFSET 0
-) a
+) a ON true
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
 ORDER BY w.ordinal, a.attnum;
 
