@@ -42,13 +42,12 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
 _UNREAD: Final = """
-SELECT FROM unnest(%s::bigint[]::oid[]) AS t (oid)
-WHERE NOT EXISTS (
-    SELECT
-    FROM pg_catalog.pg_locks l
-    WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted AND l.locktype = 'relation' AND l.relation = t.oid
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-)
+SELECT unnest(%s::bigint[]::oid[])
+EXCEPT
+SELECT l.relation
+FROM pg_catalog.pg_locks l
+WHERE l.pid = pg_catalog.pg_backend_pid() AND l.granted AND l.locktype = 'relation'
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
 LIMIT 1
 """
 

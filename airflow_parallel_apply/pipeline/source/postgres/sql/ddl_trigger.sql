@@ -50,7 +50,12 @@ BEGIN
         SELECT DISTINCT r.prrelid
         FROM altered
         JOIN pg_publication_rel r ON r.prrelid = altered.oid
-        WHERE starts_with(obj_description(r.prpubid, 'pg_publication'), 'parallel_apply: log ')
+        -- Of each publication, of which there are few, and not of each table in one, the comment is looked for.
+        WHERE r.prpubid IN (
+            SELECT p.oid
+            FROM pg_publication p
+            WHERE starts_with(obj_description(p.oid, 'pg_publication'), 'parallel_apply: log ')
+        )
     LOOP
         PERFORM parallel_apply.send_signed('parallel_apply.sighting', parallel_apply.sighting(followed));
     END LOOP;

@@ -30,11 +30,15 @@ FROM unnest(%(source_oids)s::bigint[], %(schemas)s::text[], %(tables)s::text[])
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
 CROSS JOIN ({here}) AS here (text)
+LEFT JOIN (
+    SELECT k.ordinal, array_agg(k.number) AS numbers, array_agg(k.name) AS names
+    FROM unnest(%(column_tables)s::bigint[], %(numbers)s::bigint[], %(columns)s::text[]) AS k (ordinal, number, name)
+    GROUP BY k.ordinal
+) given ON given.ordinal = w.ordinal
 CROSS JOIN LATERAL (
     SELECT jsonb_object_agg(k.number, a.attnum) AS columns
-    FROM unnest(%(column_tables)s::bigint[], %(numbers)s::bigint[], %(columns)s::text[]) AS k (ordinal, number, name)
+    FROM unnest(given.numbers, given.names) AS k (number, name)
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = k.name AND a.attgenerated = ''
-    WHERE k.ordinal = w.ordinal
 ) named
 ON CONFLICT (pipeline, source_oid) DO UPDATE SET target = excluded.target, place = excluded.place, columns = CASE
     WHEN known.place = excluded.place AND NOT %(is_certain)s THEN excluded.columns || known.columns
