@@ -129,7 +129,7 @@ def _is_behind_rows(message: Break, breaks: Iterable[Break], log: RowReader) -> 
 
 
 def _under_names(sent: Sequence[Break], log: RowReader) -> str:
-    """Tell which tables and columns had other names by then than the target may know."""
+    """Tell which tables and columns had other names or types by then than the target may know."""
     last: dict[int | None, Relation] = {}
     for one in log.state().relations:
         if one.first_seqno in (None, NO_SEQNO):
@@ -138,20 +138,23 @@ def _under_names(sent: Sequence[Break], log: RowReader) -> str:
         elif one.first_seqno <= sent[-1].seqno:
             last[one.oid] = one
     told = []
-    for then in names_of_text(sent[-1].values[_NAMES]) if len(sent[-1].values) > _NAMES else ():
+    for then in _names_then(sent[-1]):
         relation = last.get(then.oid)
         if relation is not None:
             name = ".".join(then.table or (relation.schema, relation.table))
             told += [f"{relation.name} was {name}"] if name != relation.name else []
-            columns = ((one.name, then.columns.get(one.number or 0, one.name)) for one in relation.columns)
-            told += [f"{own} of {name} was {other}" for own, other in columns if other != own]
-    return f" Where the target has names of before: by then {listed(told)} at the source." if told else ""
+            for column in relation.columns:
+                others = [found.get(column.number or 0) for found in (then.columns, then.types)]
+                told += [f"{column.name} of {name} was {other}" for other in others if other not in (None, column.name)]
+    return f" Where the target has names or types of before: by then {listed(told)} at the source." if told else ""
 
 
-def _names_then(message: Break, breaks: Iterable[Break]) -> tuple[NamesThen, ...]:
-    """The names behind the last of the messages that follow a message, with it."""
-    last = [message, *_sent_behind(message, breaks)][-1]
-    return names_of_text(last.values[_NAMES]) if len(last.values) > _NAMES else ()
+def _names_then(message: Break) -> tuple[NamesThen, ...]:
+    return names_of_text(text) if (text := _text_of_names(message)) else ()
+
+
+def _text_of_names(message: Break) -> str:
+    return message.values[_NAMES] if len(message.values) > _NAMES else ""
 
 
 def is_single(unit: Unit) -> bool:
@@ -216,7 +219,7 @@ def _steps(
                     redefined=_redefined(breaks, found.seqno, log),
                     end_offset=end,
                     shown_end=show_offset(end),
-                    names=_names_then(found, breaks),
+                    names=_names_then(found),
                     is_last=not any(_sent_behind(found, breaks)),
                     is_behind_rows=_is_behind_rows(found, breaks, log),
                 )
@@ -231,10 +234,12 @@ def _is_sent_beside(one: Break, other: Break) -> bool:
 
 
 def _sent_behind(message: Break, breaks: Iterable[Break]) -> Iterator[Break]:
-    """The messages that follow one in its transaction, before another definition does."""
+    """The messages that follow one in its transaction, before another definition does, and may have been sent together
+    with it behind the statements of all of them: the names are the same.
+    """
     for one in breaks:
         if one.seqno == message.seqno and one.fragno > message.fragno:
-            if one.operation is None:
+            if one.operation is None or (one.is_ddl and _text_of_names(one) != _text_of_names(message)):
                 return
             if one.is_ddl:
                 yield one

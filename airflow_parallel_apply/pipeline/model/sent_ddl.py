@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(?:, )?)+); """)
@@ -31,22 +31,25 @@ def shown_ddl(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesThen:
     """The names that one of the source's tables, known by its oid, and its columns, by their numbers, had behind a
-    statement. `table`: with its schema; None where the source did not tell it.
+    statement. `table`: with its schema; None where the source did not tell it. `types`: of the columns that had another
+    type, or were computed otherwise, than the last definition before says.
     """
 
     oid: int
     table: tuple[str, str] | None
     columns: Mapping[int, str]
+    types: Mapping[int, str] = field(default_factory=dict)
 
 
 def text_of_names(names: Iterable[NamesThen]) -> str:
     """The form that the log keeps with a statement."""
-    return json.dumps([(one.oid, one.table, [*one.columns.items()]) for one in names])
+    return json.dumps([(one.oid, one.table, [*one.columns.items()], [*one.types.items()]) for one in names])
 
 
 def names_of_text(text: str) -> tuple[NamesThen, ...]:
     """Inverse of `text_of_names`."""
     return tuple(
-        NamesThen(oid=oid, table=None if table is None else tuple(table), columns=dict(columns))
-        for oid, table, columns in json.loads(text)
+        NamesThen(oid=oid, table=None if table is None else tuple(table), columns=dict(columns), types=dict(*types))
+        # An earlier version kept no types.
+        for oid, table, columns, *types in json.loads(text)
     )

@@ -27,7 +27,7 @@ class Sighting:
     what rows older than they hold in them, as a literal. `types`: of all columns, by number; none in a log of a version
     that did not keep them. `names`: of all columns, by number, where the source tells of each later change as it is
     made; else none. `expressions`: of computed columns, by number, as `Relation` has them. `table`: schema and name;
-    None where an earlier version saw it.
+    None where the source does not tell of each later change, or an earlier version saw it.
     """
 
     oid: int

@@ -41,8 +41,8 @@ class Truncate:
 class Statement:
     """Run DDL text. `beside`: the other texts of its transaction; `redefined`: the tables that it brought newer
     definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of tables
-    whose names had changed, behind the last text of the transaction before the next definition; `is_last`: it is that
-    text. `is_behind_rows`: the transaction wrote rows before it.
+    whose names, or columns, had changed, as they were when the text was sent; `is_last`: no other one of its
+    transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it.
     """
 
     text: str

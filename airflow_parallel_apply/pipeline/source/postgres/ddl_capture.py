@@ -7,7 +7,7 @@ it, and the function's owner grants that to whoever may send.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ _FORMER: Final = {
         "until then more migrations need `parallel-apply recopy`",
     ),
     "names": (
-        "sighting",
+        "capture_ddl",
         "it does not tell a table's name, so DDL that is sent behind a rename which was not may meet another table",
         "until then send the renames, too",
     ),
@@ -97,14 +97,16 @@ def can_verify(found: Sequence[DdlObject]) -> bool:
     return {one.name for one in found} >= _NEEDED and all(one.is_trusted for one in found)
 
 
-def captures_ddl(connection: psycopg.Connection[Any]) -> bool:
-    """True if each change of a followed table's definition is sent as it is made, in a way that can be verified."""
+def captured_commands(connection: psycopg.Connection[Any]) -> Collection[str]:
+    """The kinds of commands of which each is sent as it changes a followed table's definition, or name, in a way that
+    can be verified.
+    """
     found = connection.execute(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger e "
+        "SELECT e.evttags FROM pg_catalog.pg_event_trigger e "
         "WHERE e.evtname = 'parallel_apply_capture_ddl' AND e.evtenabled = 'A' "
-        "AND e.evtfoid = to_regprocedure('parallel_apply.capture_ddl()'))"
+        "AND e.evtfoid = to_regprocedure('parallel_apply.capture_ddl()')"
     ).fetchone()
-    return bool(found and found[0]) and can_verify(ddl_objects(connection))
+    return found[0] if found and can_verify(ddl_objects(connection)) else ()
 
 
 def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPolicy) -> tuple[Finding, ...]:
@@ -112,15 +114,15 @@ def capture_findings(connection: psycopg.Connection[Any], place: str, ddl: DdlPo
     psycopg's own.
     """
     found = connection.execute(
-        "SELECT CASE WHEN p.proname = 'sighting' AND 'extra_float_digits=3' = ANY (p.proconfig) THEN 'names' "
+        "SELECT CASE WHEN p.proname = 'capture_ddl' THEN 'names' "
         "WHEN p.pronargs < 2 THEN p.proname::text WHEN p.prosrc !~ 'bytea_output' THEN 'settings' "
         "WHEN p.prosrc !~ 'subtransactions' THEN 'subtransactions' ELSE 'strings' END "
         "FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'parallel_apply' "
         "AND (p.proname = 'send_ddl' AND (p.prosrc !~ 'standard_conforming_strings' OR p.prosrc ~ 'type.default') "
         "OR p.proname = 'capture_rewrite' AND p.prosrc !~ 'COLLATE' "
-        "OR p.proname = 'sighting' AND (NOT 'extra_float_digits=3' = ANY (p.proconfig) OR p.prosrc !~ 's[.]schema')) "
-        "ORDER BY 1"
+        "OR p.proname = 'capture_ddl' AND p.prosrc !~ 'pg_namespace' "
+        "OR p.proname = 'sighting' AND NOT 'extra_float_digits=3' = ANY (p.proconfig)) ORDER BY 1"
     ).fetchall()
     of_trigger = ("capture_rewrite", "sighting")
     wanted = {DdlPolicy.APPLY: _FORMER.keys(), DdlPolicy.REFUSE: of_trigger, DdlPolicy.SKIP: ()}[ddl]

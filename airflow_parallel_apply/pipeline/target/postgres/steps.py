@@ -16,6 +16,7 @@ from airflow_parallel_apply.pipeline.model.epoch import Merging, StagedUnit, Uni
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.postgres.catalog.held import forget_held, require_held
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import RefusedStatement
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.diagnosis import translate
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.required_columns import ADDS_CONSTRAINTS
@@ -310,9 +311,10 @@ def _refused(error: psycopg.Error, step: Statement) -> ParallelApplyError:
     found = translate(error, op="ddl")
     if isinstance(found, FatalError):
         hint = _LACKING.get(error.sqlstate or "", found.hint)
-        return TargetError(
+        return RefusedStatement(
             f"the target refuses the DDL: {shown}: {wording(error)[0]}",
             hint=f"{hint or _READY} Where it has what the statement makes already, or not what it removes, as behind a "
             f"table that was copied anew, {step.skipping}.",
+            names=step.names,
         )
     return found

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg
 
 from airflow_parallel_apply.pipeline.model.sighting import Sighting
-from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captures_ddl
+from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import captured_commands
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
 from airflow_parallel_apply.postgres.arrays import numbers
 from airflow_parallel_apply.postgres.generated_text import definition_of
 
 STORED: Final = "s"
 VIRTUAL: Final = "v"
+_RENAMES_SCHEMAS: Final = "ALTER SCHEMA"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,5 +176,9 @@ def shapes_now(session: Session, oids: Sequence[int]) -> tuple[bool, Mapping[int
 
 def _told_shapes(connection: psycopg.Connection[Any], oids: Sequence[int]) -> tuple[bool, Mapping[int, Shape]]:
     # Before the tables are read: what changes behind it is told.
-    is_told = captures_ddl(connection)
-    return is_told, shapes(connection, oids)
+    told = captured_commands(connection)
+    found = shapes(connection, oids)
+    if _RENAMES_SCHEMAS not in told:
+        # An event trigger that an earlier version installed does not tell when a table's name changes with its schema.
+        found = {oid: replace(shape, table=None) for oid, shape in found.items()}
+    return bool(told), found

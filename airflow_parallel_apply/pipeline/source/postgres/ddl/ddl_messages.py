@@ -18,6 +18,8 @@ DDL_PREFIX: Final = "parallel_apply.ddl"
 SIGHTING_PREFIX: Final = "parallel_apply.sighting"
 VERSION: Final = 1
 """Version of a sighting's contents; those of others are skipped, since they prove no more than their absence does."""
+SCHEMA_VERSION: Final = 2
+"""That of one which tells the new name of a schema, and the tables that are in it."""
 _SIGNATURE_BYTES: Final = 32
 _MOST_TOLD: Final = 5
 """Warnings of one read: a stranger may send as many messages as he likes."""

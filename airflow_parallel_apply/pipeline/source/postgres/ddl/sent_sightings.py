@@ -8,7 +8,7 @@ and what it can no longer prove stops the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.history import (
     with_proven,
 )
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shape_of_row
-from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import VERSION
+from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import SCHEMA_VERSION, VERSION
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
 from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
@@ -55,6 +55,8 @@ class SentSightings:
     def take(self, commit_lsn: int, content: bytes) -> None:
         """One message's. Later sightings of the table gain what it proves of older rows."""
         sent = json.loads(content)
+        if sent["version"] == SCHEMA_VERSION:
+            self._move(commit_lsn, sent["tables"], sent["schema"])
         if sent["version"] != VERSION:
             return
         shape = shape_of_row(sent["shape"])
@@ -82,16 +84,19 @@ class SentSightings:
 
     def untold_names(self, commit_lsn: int) -> tuple[NamesThen, ...]:
         """The names at this place of the transaction of those tables that have, or had a while before, other ones than
-        the log's last definitions, or columns with such, as far as the source tells of each change. A target may have
-        names of any time in between.
+        the log's last definitions, or columns with such, or now with other types, as far as the source tells of each
+        change. A target may have names of any time in between.
         """
         return tuple(
-            NamesThen(oid=seen.oid, table=seen.table, columns=dict(seen.names))
+            NamesThen(oid=seen.oid, table=seen.table, columns=dict(seen.names), types=_other_types(seen, relation))
             for relation in self._definitions.latest_relations()
             if relation.oid is not None
             and (seen := self.before(relation.oid, commit_lsn)) is not None
             and seen.names
-            and any(_are_others(one, relation) for one in (seen, *self._of(relation.oid)) if one.names)
+            and (
+                any(_are_others(one, relation) for one in (seen, *self._of(relation.oid)) if one.names)
+                or _other_types(seen, relation)
+            )
         )
 
     def before(self, oid: int, commit_lsn: int) -> Sighting | None:
@@ -99,6 +104,14 @@ class SentSightings:
         if commit_lsn == self._commit_lsn and oid in self._here:
             return self._here[oid]
         return last_before(self._of(oid), oid, commit_lsn)
+
+    def _move(self, commit_lsn: int, oids: Iterable[int], schema: str) -> None:
+        """Tables whose schema has another name."""
+        self._begin(commit_lsn)
+        for oid in oids:
+            before = self.before(oid, commit_lsn)
+            if before is not None and before.table is not None:
+                self._keep(replace(before, offset=commit_lsn + 1, table=(schema, before.table[1])), frozenset())
 
     def _begin(self, commit_lsn: int) -> None:
         """The next messages are of the transaction that commits there."""
@@ -155,3 +168,14 @@ def _are_others(seen: Sighting, relation: Relation) -> bool:
     names, logged = dict(seen.names), ((one.number, one.name) for one in relation.columns if one.number is not None)
     is_renamed = seen.table not in (None, (relation.schema, relation.table))
     return is_renamed or any(names.get(number) != name for number, name in logged)
+
+
+def _other_types(seen: Sighting, relation: Relation) -> Mapping[int, str]:
+    """The types, or what computes them, of the columns of which a definition says another, or nothing."""
+    expressions = dict(relation.expressions)
+    logged = {one.number: one.type_name for one in relation.columns if not one.generated}
+    computed = {one.number: one.name for one in relation.columns if one.generated}
+    computed |= dict(zip(relation.computed_numbers or (), relation.computed or (), strict=False))
+    logged |= {number: expressions[name] for number, name in computed.items() if name in expressions}
+    now = {**dict(seen.types), **dict(seen.expressions)}
+    return {number: text for number, text in now.items() if logged.get(number) != text}

@@ -28,7 +28,21 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $capture$
 DECLARE
     followed oid;
+    renamed json;
 BEGIN
+    -- A schema may have thousands of tables, of which nothing else has changed.
+    FOR renamed IN
+        SELECT json_build_object('version', 2, 'schema', n.nspname, 'tables', json_agg(DISTINCT t.oid::bigint))
+        FROM pg_event_trigger_ddl_commands() AS c
+        JOIN pg_namespace n ON n.oid = c.objid
+        JOIN pg_class t ON t.relnamespace = n.oid
+        JOIN pg_publication_rel r ON r.prrelid = t.oid
+        WHERE c.classid = 'pg_namespace'::regclass
+            AND starts_with(obj_description(r.prpubid, 'pg_publication'), 'parallel_apply: log ')
+        GROUP BY n.oid, n.nspname
+    LOOP
+        PERFORM parallel_apply.send_signed('parallel_apply.sighting', renamed::text);
+    END LOOP;
     FOR followed IN
         WITH RECURSIVE altered (oid) AS (
             SELECT coalesce(pg_partition_root(coalesce(i.indrelid, c.objid)), i.indrelid, c.objid)
@@ -111,7 +125,7 @@ ALTER EVENT TRIGGER parallel_apply_capture_rewrite ENABLE ALWAYS;
 
 DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl;
 CREATE EVENT TRIGGER parallel_apply_capture_ddl ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE')
+    WHEN TAG IN ('ALTER TABLE', 'CREATE TABLE', 'CREATE INDEX', 'ALTER INDEX', 'ALTER TYPE', 'ALTER SCHEMA')
     EXECUTE FUNCTION parallel_apply.capture_ddl();
 -- In sessions that replicate as well: their changes are changes, too.
 ALTER EVENT TRIGGER parallel_apply_capture_ddl ENABLE ALWAYS;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import name_of_built_in
 from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
@@ -36,6 +37,14 @@ class MissingTable(TargetError):
             "--create-tables`, which makes it and copies its rows; then run again.",
         )
         self.relation = relation
+
+
+class RefusedStatement(TargetError):
+    """The target refuses DDL that was sent, when tables had these `names` at the source. See `name_other_name`, too."""
+
+    def __init__(self, message: str, *, hint: str, names: Iterable[NamesThen]) -> None:
+        super().__init__(message, hint=hint)
+        self.names = {one.oid: one.table for one in names}
 
 
 class RenamedTable(TargetError):

@@ -17,7 +17,12 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import RenamedColumns
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, existing, giving_back, giving_name
-from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import MissingTable, RenamedTable, creation
+from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import (
+    MissingTable,
+    RefusedStatement,
+    RenamedTable,
+    creation,
+)
 
 Definitions = Callable[[], Sequence[Relation]]
 """All that the log has, the oldest first."""
@@ -59,6 +64,9 @@ def name_other_name(
         if one.oid != relation.oid and not (last[one.oid] in there and last[one.oid] != (one.schema, one.table))
     }
     found = next((one for one in names if one in there and one not in others), None)
+    if isinstance(error, RefusedStatement) and error.names.get(relation.oid) == found is not None:
+        # It has the name that it had at the source then.
+        return
     if found is not None:
         is_within = _is_within(own, relation, found, error.seqno)
         error.hint = giving_back(found, giving_name(connection, found, name), is_within=is_within)

@@ -1,9 +1,11 @@
-"""Refuses DDL that was sent where its names mean other tables or columns here than at the source.
+"""Refuses DDL that was sent where its names mean other tables or columns here than at the source, or where it reads
+columns of other types.
 
-The target follows a rename that was not sent with the next row. DDL that is sent before that row meets what has the
-name here by then: it would drop another column than the source dropped, or give other values to another one. The log
-has the names behind the statement, as the source's event trigger told them. So where one of the target's tables or
-columns has a name then that another one has at the source, the statement may have met the wrong one, and is undone.
+The target follows a rename, or another type, that was not sent with the next row. DDL that is sent before that row
+meets what has the name here by then, or nothing: it would drop another column than the source dropped, or give another
+one other values. The log has the names and types of the moment when the statement was sent, as the source's event
+trigger told them. They are compared behind the last statement that was sent under the same ones; what is dropped,
+behind each. Where a table or column has another name here, and the statements have such a name, they are undone.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Final, NamedTuple
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Renaming
 from airflow_parallel_apply.pipeline.model.finding import command_line, listed
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, shown_ddl
-from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import owner_of_column
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, shown_ddl, written
+from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs, owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, renaming_statements
@@ -29,93 +31,146 @@ from airflow_parallel_apply.pipeline.target.steps import Statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
+_COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
+_CALLS: Final = re.compile(
+    r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|call)\b"
+    r"|\b(?:perform|call|execute(?!\s+(?:function|procedure|on)\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Calls of functions, which may alter anything without naming it."""
+_QUOTES: Final = str.maketrans("", "", "'\"")
+"""Leaves them out: what stands in a block's text has more of them."""
 
 
 class _Table(NamedTuple):
-    """A table here: the names of its columns by the source's numbers, and of those whose numbers are not known."""
+    """A table here: the names of its columns by the source's numbers, and the types of all by their names, None where
+    they are computed.
+    """
 
     name: Name
     columns: dict[int, str]
-    others: set[str]
+    types: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Those that a transaction has sent."""
+
+    texts: Sequence[str]
+
+    @classmethod
+    def of(cls, step: Statement) -> _Texts:
+        return cls([written(text).translate(_QUOTES) for text in (step.text, *step.beside)])
+
+    @property
+    def call(self) -> bool:
+        """True if one may alter what it does not name."""
+        return any(_CALLS.search(text) for text in self.texts)
+
+    @property
+    def compute(self) -> bool:
+        """True if one may give rows other values, by others of theirs."""
+        return any(_COMPUTES.search(text) for text in self.texts)
+
+    def have(self, name: str) -> bool:
+        """True if a column's name is among their words."""
+        return self._match(rf"(?<!\w){_word(name)}")
+
+    def have_table(self, name: Name) -> bool:
+        """The same of a table's, unless with another schema."""
+        return self._match(rf"(?<![.\w])(?:{_word(name[0])}\.)?{_word(name[1])}")
+
+    def _match(self, words: str) -> bool:
+        return any(re.search(rf"{words}(?!\w)", text, re.IGNORECASE) for text in self.texts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A table here, with the names of its columns by the source's numbers, and the source's behind the transaction's
-    last statement. `others`: names of columns whose numbers are not known, as of those that were sent and have had no
-    row. `dropped`: the numbers of columns that this statement has dropped here, under the names that they had.
-    `is_last`: it is that one; before it, the names here need not be the source's.
+    """A table here, and the source's when the transaction's `texts` were sent. `dropped`: the numbers of the columns
+    that the statement has dropped here, under the names that they had. `is_last`: no other one follows that was sent
+    under the same names; before it, the names here need not be the source's.
     """
 
-    name: Name
-    columns: Mapping[int, str]
+    here: _Table
     then: NamesThen
-    others: frozenset[str]
+    texts: _Texts
     dropped: frozenset[int]
-    is_table_dropped: bool
+    is_dropped: bool
     is_last: bool
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if the source's has another name."""
-        return (self.is_last or self.is_table_dropped) and self.then.table not in (None, self.name)
+        """True if the statement may have met the table, or missed it, by a name that it has on one side only."""
+        if self.then.table is None or self.then.table == self.here.name:
+            return False
+        is_named = any(map(self.texts.have_table, (self.here.name, self.then.table)))
+        return self.is_dropped or (self.is_last and (is_named or self.texts.call))
 
     @property
-    def is_renamed(self) -> bool:
-        """True if that is not its schema's alone, of which the source does not tell."""
-        return self.then.table is not None and self.then.table[1] != self.name[1]
+    def other_columns(self) -> list[str]:
+        """The names here of the columns of which the same holds."""
+        here, then = self.here.columns, self.then.columns
+        numbers = {name: number for number, name in here.items()}
+        met = {here[number]: None for number in self.dropped if then.get(number, here[number]) != here[number]}
+        for number, name in then.items() if self._is_named else ():
+            is_anothers, is_renamed = numbers.get(name, number) != number, here.get(number, name) != name
+            if (is_anothers or is_renamed) and (self.texts.have(name) or (self.texts.call and is_anothers)):
+                met |= {own: None for own in (name, here.get(number)) if own in numbers}
+        return [*met]
 
     @property
-    def passed_on(self) -> dict[int, str]:
-        """The columns whose names other ones have at the source, or that were dropped here for another one."""
-        theirs = {name: number for number, name in self.then.columns.items()}
+    def other_types(self) -> list[tuple[str, str]]:
+        """The columns, with their types at the source, that a USING reads and that have other types here."""
+        if not (self._is_named and self.texts.compute):
+            return []
+        names = {number: self.here.columns.get(number, self.then.columns[number]) for number in self.then.types}
+        found = ((names[number], type_name) for number, type_name in self.then.types.items())
+        return [one for one in found if self.here.types.get(one[0]) != one[1] and self.texts.have(one[0])]
 
-        def is_met(number: int, name: str) -> bool:
-            theirs_of_it = self.then.columns.get(number, name)
-            if number in self.dropped:
-                return theirs_of_it != name
-            is_other = theirs_of_it != name and theirs_of_it in self.others
-            return self.is_last and (is_other or theirs.get(name, number) != number)
-
-        return {number: name for number, name in self.columns.items() if is_met(number, name)}
+    @property
+    def _is_named(self) -> bool:
+        return self.is_last and (self.texts.call or self.texts.have_table(self.here.name))
 
 
 @contextmanager
 def refusing_namesakes(connection: Connection, session: Session, step: Statement) -> Iterator[None]:
     """Around the statement, in its transaction. Errors: `PlanError` where it may have met another table or column than
-    at the source; psycopg's own.
+    at the source, or one of another type; psycopg's own.
     """
     before = _here(connection, session, step)
     yield
-    _require_same_names(connection, session, step, list(_pairs(connection, session, step, before)))
+    if before:
+        _require_same(connection, session, step, list(_pairs(connection, session, step, before)))
 
 
-def _require_same_names(connection: Connection, session: Session, step: Statement, pairs: Sequence[_Pair]) -> None:
-    theirs = {pair.then.table for pair in pairs}
-    elsewhere = [
-        pair
-        for pair in pairs
-        if pair.is_elsewhere
-        and (pair.name in theirs or pair.is_table_dropped or (pair.is_renamed and _is_named(pair.name, step)))
-    ]
-    inside = [pair for pair in pairs if pair.passed_on and (pair.dropped or _is_named(pair.name, step))]
-    if not elsewhere and not inside:
+def _require_same(connection: Connection, session: Session, step: Statement, pairs: Sequence[_Pair]) -> None:
+    elsewhere = [pair for pair in pairs if pair.is_elsewhere]
+    inside = [pair for pair in pairs if pair.other_columns]
+    retyped = [pair for pair in pairs if pair.other_types]
+    if not (elsewhere or inside or retyped):
         return
-    met = [".".join(pair.name) for pair in elsewhere]
-    met += [f"{name} of {'.'.join(pair.name)}" for pair in inside for name in pair.passed_on.values()]
-    tables = dict.fromkeys(".".join(pair.then.table or pair.name) for pair in (*elsewhere, *inside))
+    met = [".".join(pair.here.name) for pair in elsewhere]
+    met += [f"{name} of {'.'.join(pair.here.name)}" for pair in inside for name in pair.other_columns]
+    what = f"would alter something else at the target: {listed(met)} had another name"
+    if not met:
+        of = [f"{name} of {'.'.join(pair.here.name)} was {text}" for pair in retyped for name, text in pair.other_types]
+        what = f"would compute other values at the target: {listed(of)}"
+    tables = _concerned(connection, [*elsewhere, *inside, *retyped], pairs)
     hint = f"`{command_line('recopy', tables)}` copies what is concerned anew; then {step.skipping}."
-    if _is_mended_by_renames(pairs, step):
+    if not retyped and _is_mended_by_renames(pairs, step):
         hint = f"Run {'; '.join(_renames(connection, pairs))} at the target, then run again. Or: {hint}"
     raise PlanError(
-        f"the source sent DDL that would alter something else at the target: {listed(met)} had another name at the "
-        "source by then, and a rename that is not sent is followed with the next row only: "
-        f"{shown_ddl(step.text)}",
+        f"the source sent DDL that {what} at the source by then, and what is altered and not sent is followed with the "
+        f"next row only: {shown_ddl(step.text)}",
         op="ddl",
         pipeline=session.pipeline,
-        table=next(iter(tables)),
+        table=tables[0],
         hint=hint,
     )
+
+
+def _word(name: str) -> str:
+    return re.escape(name.translate(_QUOTES))
 
 
 def _here(connection: Connection, session: Session, step: Statement) -> dict[int, _Table]:
@@ -128,12 +183,11 @@ def _here(connection: Connection, session: Session, step: Statement) -> dict[int
             statement("applied_tables", "names"),
             {"pipeline": session.pipeline, "oids": [one.oid for one in step.names]},
         ).fetchall()
-    for oid, schema, table, number, column in found:
-        found_table = here.setdefault(oid, _Table((schema, table), {}, set()))
+    for oid, schema, table, number, column, type_name in found:
+        found_table = here.setdefault(oid, _Table((schema, table), {}, {}))
+        found_table.types[column] = type_name
         if number is not None:
             found_table.columns[number] = column
-        else:
-            found_table.others.add(column)
     return here
 
 
@@ -141,28 +195,28 @@ def _pairs(connection: Connection, session: Session, step: Statement, before: Ma
     """As they are behind the statement; a table or column that it dropped as it was `before`. Without tables that were
     copied from a later moment: `leaving_newer_copies` looks at those.
     """
-    after = _here(connection, session, step)
-    newer = newer_copies(connection, session, step.end_offset) if before else {}
+    after, texts = _here(connection, session, step), _Texts.of(step)
+    newer = newer_copies(connection, session, step.end_offset)
     for then in step.names:
         if then.oid in before:
             was = before[then.oid]
             now = after.get(then.oid, was)
             if ".".join(now.name) not in newer:
                 yield _Pair(
-                    now.name,
-                    {**was.columns, **now.columns},
+                    now._replace(columns={**was.columns, **now.columns}),
                     then,
-                    others=frozenset(now.others),
+                    texts,
                     dropped=frozenset(was.columns.keys() - now.columns.keys()),
-                    is_table_dropped=then.oid not in after,
+                    is_dropped=then.oid not in after,
                     is_last=step.is_last,
                 )
 
 
-def _is_named(name: Name, step: Statement) -> bool:
-    """True if a text of the statement's transaction has the table's name among its words."""
-    word = re.compile(rf"(?<!\w){re.escape(name[1])}(?!\w)", re.IGNORECASE)
-    return any(word.search(text) for text in (step.text, *step.beside))
+def _concerned(connection: Connection, met: Iterable[_Pair], pairs: Iterable[_Pair]) -> list[str]:
+    """The names at the source of these tables, and of those that inherit from them."""
+    names = {pair.here.name: pair.then.table or pair.here.name for pair in pairs}
+    found = dict.fromkeys(one for pair in met for one in (pair.here.name, *heirs(connection, *pair.here.name)))
+    return [".".join(names.get(one, one)) for one in found]
 
 
 def _is_mended_by_renames(pairs: Iterable[_Pair], step: Statement) -> bool:
@@ -170,25 +224,26 @@ def _is_mended_by_renames(pairs: Iterable[_Pair], step: Statement) -> bool:
     dropped before, had another one before it; and rows and statements before it in its transaction, which come again,
     mean the names of their moment.
     """
-    are_known = all(pair.columns.keys() <= pair.then.columns.keys() for pair in pairs if pair.passed_on)
-    return are_known and not step.beside and not step.is_behind_rows and not _RENAMES.search(step.text)
+    are_known = all(pair.here.columns.keys() <= pair.then.columns.keys() for pair in pairs if pair.other_columns)
+    is_alone = not step.beside and not step.is_behind_rows
+    return are_known and is_alone and not _RENAMES.search(step.text) and not _CALLS.search(step.text)
 
 
 def _renames(connection: Connection, pairs: Iterable[_Pair]) -> Iterator[str]:
     """The statements that give the tables and their columns the names that they had at the source then. An inherited
     column gets its name with the table above.
     """
-    names = [(pair.name, pair.then.table) for pair in pairs if pair.is_elsewhere]
-    tables = tuple((old, new) for old, new in names if new is not None)
+    names = [(pair.here.name, pair.then.table) for pair in pairs]
+    tables = tuple((old, new) for old, new in names if new is not None and new != old)
     if tables:
         for one in renaming_statements(Renaming(pairs=tables, is_certain=True)):
             yield one.as_string(None)
     for pair in pairs:
-        name, theirs = pair.then.table or pair.name, pair.then.columns
+        here, name, theirs = pair.here, pair.then.table or pair.here.name, pair.then.columns
         wanted = [
             (own, theirs[number])
-            for number, own in pair.columns.items()
-            if theirs.get(number, own) != own and owner_of_column(connection, quoted(*pair.name), quoted(own)) is None
+            for number, own in here.columns.items()
+            if theirs.get(number, own) != own and owner_of_column(connection, quoted(*here.name), quoted(own)) is None
         ]
-        for one in renaming([(name, own, new) for own, new in wanted], [*pair.columns.values()]):
+        for one in renaming([(name, own, new) for own, new in wanted], [*here.columns.values()]):
             yield one.as_string(None)

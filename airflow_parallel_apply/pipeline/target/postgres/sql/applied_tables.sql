@@ -101,14 +101,17 @@ WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
     AND (n.nspname, c.relname) = (%(schema)s, %(table)s);
 
 -- name: names
--- The noted tables of these of the source's that are there, with the names that they and their columns have; the
--- source's number of a column, where it is noted.
-SELECT known.source_oid, n.nspname::text, c.relname::text, held.number, held.name
+-- The noted tables of these of the source's that are there, with the names that they and their columns have, the types of
+-- those that are not computed, and the source's number of a column, where it is noted.
+SELECT known.source_oid, n.nspname::text, c.relname::text, held.number, held.name, held.type_name
 FROM {schema}.applied_table known
 JOIN pg_catalog.pg_class c ON c.oid = known.target
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN LATERAL (
-    SELECT k.key::integer AS number, a.attname::text AS name
+    SELECT
+        k.key::integer AS number,
+        a.attname::text AS name,
+        CASE WHEN a.attgenerated = '' THEN pg_catalog.format_type(a.atttypid, a.atttypmod) END AS type_name
     FROM pg_catalog.pg_attribute a
     LEFT JOIN jsonb_each(known.columns) AS k ON k.value::integer = a.attnum
     WHERE a.attrelid = known.target AND a.attnum > 0 AND NOT a.attisdropped
