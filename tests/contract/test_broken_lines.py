@@ -1,6 +1,7 @@
 """The interleavings are sharp: a line that keeps a law is broken, and one of them then breaks a law, or does not end.
 
-What is not here positions protect anyway: a line that spares work that would be refused, or done again, in vain.
+What is not here positions protect anyway: a line that spares work that would be refused, or done again, in vain. Nor is
+a line that takes more interleavings than a test has time for: that a merge point takes only what is fed.
 """
 
 from __future__ import annotations
@@ -28,13 +29,12 @@ from tests.support.in_memory.stepped import without_threads
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """`keeps`: what would be lost with it. `within`: how many interleavings show that."""
+    """`keeps`: what would be lost with it."""
 
     keeps: str
     function: Callable[..., Any]
     line: str
     instead: str = ""
-    within: int = 2_000
 
 
 LINES: Final = (
@@ -101,12 +101,6 @@ LINES: Final = (
         line=", *(_freed(head) for head in freed)",
     ),
     Line(
-        keeps="a merge point takes what is fed",
-        function=MergePoints._until,
-        line="epoch.number > fed_epoch or ",
-        within=8_000,
-    ),
-    Line(
         keeps="what a target has lost is fed anew",
         function=Recovery.recover,
         line="if state.phase is Phase.DRAINED:",
@@ -121,6 +115,7 @@ LINES: Final = (
 )
 
 
+_INTERLEAVINGS: Final = 2_000
 _SHOWN: Final = (AssertionError, FlakyFailure, FatalError)
 """A law that is broken, or a step that the coordinator does not know."""
 
@@ -135,6 +130,6 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interleaving_shows_that_a_line_is_broken(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
     counts.update(dict.fromkeys(counts, 0))
     with broken(line.function, line.line, line.instead), pytest.raises(_SHOWN) as found:
-        run_machine(line.within, is_shrunk=False)
+        run_machine(_INTERLEAVINGS, is_shrunk=False)
     with capsys.disabled():
         print(f"\n{line.keeps}: after {counts['interleavings']}: {str(found.value)[:100]}", flush=True)
