@@ -119,3 +119,27 @@ def test_a_table_that_lost_all_columns_is_still_a_table(rig: Rig) -> None:
         execute(rig.target_dsn, *re.findall(r'ALTER TABLE [^;]+? COLUMN "\w+"(?: integer| text)?', str(refused.value)))
     again(rig, "t")
     require_green_and_equal(rig)
+
+
+@gated
+def test_the_name_of_a_table_that_is_gone_may_become_a_partition_s(rig: Rig) -> None:
+    rig.run()
+    rig.write(
+        "DROP TABLE t",
+        "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE t (id integer PRIMARY KEY, v text)",
+        "ALTER TABLE p ATTACH PARTITION t FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO t VALUES (1, 'a part')",
+    )
+    made = "`parallel-apply recopy --pipeline p --table public.p --create-tables`"
+    refused = invoked(rig, made.strip("`"))
+    assert "Drop what has that name at the target" in refused.output
+    execute(rig.target_dsn, "DROP TABLE t")
+    follow(rig, made)
+    require_green_and_equal(rig)
+    rig.write("ALTER TABLE p DETACH PARTITION t", "INSERT INTO t VALUES (2, 'a table again')")
+    with pytest.raises(SourceError, match=r"public\.t was dropped and created again") as detached:
+        rig.run()
+    execute(rig.target_dsn, "ALTER TABLE p DETACH PARTITION t")
+    follow(rig, str(detached.value))
+    require_green_and_equal(rig)

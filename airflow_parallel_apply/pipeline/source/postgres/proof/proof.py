@@ -192,7 +192,8 @@ def _table_doubt(
 ) -> Doubt | None:
     if found is None:
         namesake = now.by_name.get(table.name)
-        if namesake is None:
+        if namesake is None or namesake.registered.is_partition:
+            # A partition's rows are those of the table that it is in.
             return None
         former = known.get(namesake.registered.oid)
         if former is None or former.name == table.name:
