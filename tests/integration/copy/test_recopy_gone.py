@@ -143,3 +143,19 @@ def test_the_name_of_a_table_that_is_gone_may_become_a_partition_s(rig: Rig) -> 
     execute(rig.target_dsn, "ALTER TABLE p DETACH PARTITION t")
     follow(rig, str(detached.value))
     require_green_and_equal(rig)
+
+
+@gated
+def test_the_partitions_of_a_table_that_is_gone_are_nobody_s_matter(rig: Rig) -> None:
+    made = "CREATE TABLE p (id integer PRIMARY KEY, v text) PARTITION BY RANGE (id)"
+    rig.both(made)
+    execute(rig.target_dsn, "CREATE TABLE p_all PARTITION OF p DEFAULT")
+    rig.run()
+    part = "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)"
+    rig.write(part, "INSERT INTO p VALUES (1, 'gone')", "DROP TABLE p", "UPDATE u SET v = 'new' WHERE id < 5")
+    require_green_and_equal(rig)
+    rig.write(made, part, "INSERT INTO p VALUES (2, 'another')")
+    with pytest.raises(SourceError, match=r"public\.p was dropped and created again") as refused:
+        rig.run()
+    follow(rig, str(refused.value))
+    require_green_and_equal(rig)

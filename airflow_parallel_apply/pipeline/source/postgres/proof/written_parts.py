@@ -4,10 +4,12 @@ The catalog keeps no trace of a partition that was attached and detached, or mad
 names each partition that a row was written to, as it was then (`descriptions.py`). One that is registered with its root
 is followed as the registration has it, which shows all that a read comes to. Any other had left by then, and its rows
 with it, which the slot does not send; even if it has come back since, they have not been sent. A partition to which no
-row was written took nothing away that it had not brought.
+row was written took nothing away that it had not brought. Nor is anything missing of a table that is gone as a whole.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
@@ -17,10 +19,11 @@ from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireRe
 
 
 class WrittenParts:
-    """For one read of the slot, with what was proven before it."""
+    """For one read of the slot, with what was proven before it. `is_there` tells whether the source has a table now."""
 
-    def __init__(self, registration: Registration, config: PipelineConfig) -> None:
+    def __init__(self, registration: Registration, config: PipelineConfig, *, is_there: Callable[[int], bool]) -> None:
         self._config = config
+        self._is_there = is_there
         self._names = {table.oid: table.name for table in registration.tables}
         self._roots = {part.oid: table.oid for table in registration.tables for part in table.partitions}
 
@@ -31,7 +34,7 @@ class WrittenParts:
         if root not in self._names:
             return False
         own_name = self._names.get(relation.oid)
-        if self._roots.get(relation.oid) == root:
+        if self._roots.get(relation.oid) == root or not self._is_there(root):
             # One that is published itself is a table that has been attached: it has definitions of its own.
             return own_name is None
         name = self._names[root]

@@ -78,7 +78,7 @@ class SlotRead:
             table=self._followed,
             ddl=self._ddl,
             renamed=self._renamed,
-            is_part=WrittenParts(registration, config).is_part,
+            is_part=WrittenParts(registration, config, is_there=self._is_there).is_part,
             latest_time=None if visibility is None else visibility.time,
             passing=Passing(
                 log.passed_over, None if text is None else registration, captured_offset=log.captured_offset
@@ -142,6 +142,9 @@ class SlotRead:
         self._sent.take_ddl(commit_lsn, text.decode())
         names = self._sent.untold_names(commit_lsn)
         return (text, text_of_names(names).encode()) if names else (text,)
+
+    def _is_there(self, oid: int) -> bool:
+        return oid in shapes(self._session.catalog(), [oid])
 
     def _names_now(self, oid: int) -> Mapping[int, str]:
         shape = shapes(self._session.catalog(), [oid]).get(oid)
