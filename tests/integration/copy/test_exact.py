@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from airflow_parallel_apply.pipeline.config import PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import ParallelApplyError
 from tests.support.rig import Rig, execute
+from tests.support.variants import gated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +84,22 @@ def refused(rig: Rig, case: Case) -> str:
     for word in (*case.says, "Hint: "):
         assert word in str(caught.value)
     return str(caught.value)
+
+
+@gated
+def test_a_column_gets_a_type_that_was_made_there_first(rig: Rig) -> None:
+    """The source gave its column another enum, with a label that the former one does not have."""
+    rig.both("CREATE TYPE mood AS ENUM ('sad')", "CREATE TABLE t (id int PRIMARY KEY, v mood)")
+    rig.prepare()
+    newer = "CREATE TYPE newer AS ENUM ('sad', 'glad')"
+    rig.write(newer, "ALTER TABLE t ALTER v TYPE newer USING v::text::newer", "INSERT INTO t VALUES (1, 'glad')")
+    with pytest.raises(
+        ParallelApplyError, match=r"Run (SET .* END) at the target; .* lacks the type public\.newer,"
+    ) as said:
+        recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+    retype = re.search(r"Run (SET .* END) at the target", str(said.value))
+    assert retype is not None
+    execute(rig.target_dsn, newer, retype[1])
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda _: None)
+    rig.run()
+    assert rig.comparison().equal

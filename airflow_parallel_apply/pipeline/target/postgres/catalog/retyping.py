@@ -40,8 +40,12 @@ def retyping(table: TargetTable, index: int) -> tuple[str, ...]:
 
 def retyped(table: TargetTable, index: int) -> str:
     """The hint for a column that does not take the source's values."""
-    commands = "; ".join(retyping(table, index))
+    commands, column = "; ".join(retyping(table, index)), table.relation.columns[index]
+    made = ""
+    if "." in column.type_name and column.type_name != table.columns[column.name].declared_sql:
+        kind = column.type_name.removesuffix("[]")
+        made = f" If the target lacks the type {kind}, make it there first, as the source has it."
     return (
         f"Run {commands} at the target; then run again. Should it fail for a value that is there, empty the table and "
-        f"run it again; then {recopying(table.relation)}"
+        f"run it again; then {recopying(table.relation)}{made}"
     )
