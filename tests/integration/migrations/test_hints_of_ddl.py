@@ -183,3 +183,37 @@ def test_a_wider_key_that_takes_the_name_of_the_former_one_is_followed_by_hand(r
     rig.write("ALTER TABLE t DROP narrow", "DELETE FROM t WHERE id = 6", "INSERT INTO t (id) VALUES (3000000001)")
     rig.run()
     assert_equal(rig)
+
+
+_LEFT = {
+    "a key that is made anew under its name": (
+        "ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid() NOT NULL, DROP id; ALTER TABLE t RENAME u TO id; "
+        "ALTER TABLE t ADD PRIMARY KEY (id)"
+    ),
+    "one that goes by another name": (
+        "ALTER TABLE t ADD u uuid DEFAULT gen_random_uuid() NOT NULL; ALTER TABLE t RENAME id TO number; "
+        "ALTER TABLE t RENAME u TO id; ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)"
+    ),
+    "a text that was cast to a number": "ALTER TABLE t ALTER v TYPE integer USING v::integer",
+}
+
+
+@gated
+@pytest.mark.parametrize("recipe", _LEFT)
+def test_what_is_left_to_a_person_runs_at_the_target_as_it_is_printed(rig: Rig, recipe: str) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 9) i")
+    rig.run()
+    rig.write(_LEFT[recipe], "UPDATE t SET v = 70 WHERE v::integer = 7")
+    with pytest.raises(FatalError, match=r"column (id|v) of public\.t (was added|became)") as refused:
+        rig.run()
+    (statements,) = re.findall(r"Run (ALTER TABLE .*?) at the target", str(refused.value))
+    execute(rig.target_dsn, *statements.split("; "))
+    if _LEFT[recipe].endswith("(id)"):
+        execute(rig.target_dsn, "CREATE UNIQUE INDEX ON t (id)")
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    rig.run()
+    rig.write("UPDATE t SET v = 71 WHERE v::integer = 70")
+    rig.run()
+    assert_equal(rig)

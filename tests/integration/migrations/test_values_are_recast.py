@@ -50,13 +50,27 @@ TOLD = {
         "ALTER TABLE t ALTER b TYPE numeric; COMMIT",
         "ALTER TABLE t RENAME b TO d", "ALTER TABLE t ALTER n TYPE numeric(9,3)",
     ],
+    "a cast that tools write": [
+        'ALTER TABLE "t" ALTER COLUMN "b" TYPE bigint USING "b"::bigint',
+        "ALTER TABLE t ALTER n TYPE NUMERIC(9, 3) USING (n::NUMERIC(9,3)), ALTER a SET DATA TYPE text USING a::text",
+        "UPDATE t SET b = 5 WHERE id < 20",
+        "ALTER TABLE t ALTER b TYPE numeric USING CAST(b AS numeric) /*application:Shop*/",
+    ],
     "digits that a row was written without": [
         "UPDATE t SET n = n + 0.55", "ALTER TABLE t ALTER n TYPE numeric(6,1)", "INSERT INTO t (id) VALUES (99)",
         "ALTER TABLE t ALTER n TYPE numeric(6,2)",
     ],
 }  # fmt: skip
 
-HIDDEN = {
+HIDDEN_CASTS = {
+    "one behind a cast": "ALTER TABLE t ALTER b TYPE bigint USING (b::bigint) * 2",
+    "a cast of another column": "ALTER TABLE t ALTER b TYPE bigint USING id::bigint",
+    "a cast by another type": "ALTER TABLE t ALTER n TYPE numeric(9,3) USING n::numeric(9,1)",
+    "one beside a cast": "ALTER TABLE t ALTER b TYPE bigint USING b::bigint, ALTER n TYPE numeric(9,3) USING n * 2",
+    "one behind a comment with a cast": "ALTER TABLE t ALTER b TYPE bigint -- ALTER id TYPE bigint\nUSING id::bigint",
+}  # fmt: skip
+
+HIDDEN = HIDDEN_CASTS | {
     "an expression": "ALTER TABLE t ALTER b TYPE bigint using(b * 2)",
     "one in a block": "DO $$ BEGIN ALTER TABLE t ALTER b TYPE integer USING b + 1; END $$",
     "one for a column that is new": "ALTER TABLE t ADD b2 integer; UPDATE t SET b2 = 7; "
@@ -203,12 +217,17 @@ def test_a_source_that_tells_of_rewrites_is_followed_through_changes_of_type(rig
 
 
 @pytest.mark.parametrize(
-    "recipe", variants(HIDDEN, seldom=["an expression", "one behind a harmless change", "one for a column that is new"])
+    "recipe",
+    variants(
+        HIDDEN,
+        seldom=["an expression", "one behind a harmless change", "one for a column that is new"],
+        gated=HIDDEN_CASTS,
+    ),
 )
 def test_what_it_does_not_tell_still_stops_the_run(rig: Rig, recipe: str) -> None:
     install(rig.source_dsn)
     write(rig, [HIDDEN[recipe]])
-    require_doubt(rig, "b2?")
+    require_doubt(rig, "(b2?|n|b, n)")
 
 
 @gated

@@ -74,7 +74,7 @@ def test_a_table_to_which_two_things_were_done_is_vouched_for_on_both_conditions
     conditions = re.findall(r"Only where ([^:]*): `parallel-apply vouch --pipeline \S+ ([^`]*)` instead", told)
     assert [tables for _, tables in conditions] == ["--table public.t", "--table public.u"]
     assert "no row was written" not in conditions[0][0]
-    assert re.match(r"there was no USING, .*, and no row was written .* neither an until nor", conditions[1][0])
+    assert re.match(r"there was no USING but .*, and no row was written .* neither an until nor", conditions[1][0])
     doubts = vouch_for(rig.source, rig.config, [("public", "u")])
     assert [re.findall(r"public\.u was rewritten|labels of an enum", doubt) for doubt in doubts] == [
         ["public.u was rewritten"],

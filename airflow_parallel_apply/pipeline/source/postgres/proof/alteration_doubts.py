@@ -22,12 +22,12 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.untold_columns import
 from airflow_parallel_apply.pipeline.source.postgres.proof.young_types import altered_young_types
 
 _NO_USING: Final = (
-    "there was no USING, no column's type was changed more than once since a row was last written to the table, and "
-    "the target's columns have the source's types"
+    "there was no USING but the cast to the new type, no column's type was changed more than once since a row was last "
+    "written to the table, and the target's columns have the source's types"
 )
 _VALUES_HINT: Final = (
-    "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING, if a superuser "
-    "ran parallel-apply install-ddl-capture at the source before."
+    "Such a statement is followed if it is sent as a DDL message in its transaction, or, without USING or with nothing "
+    "but the cast there, if a superuser ran parallel-apply install-ddl-capture at the source before."
 )
 
 _LABELS_FIRST: Final = (

@@ -79,11 +79,52 @@ END
 $capture$;
 REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 
--- Tells of each rewrite of a followed table that a statement makes which its sender wrote as it is, without USING: a
--- statement inside of a function, a DO block or another trigger is not what `current_query()` says, and adds its place to
--- the context. One in the script of an extension does not, before version 18. Words are compared as the server reads
--- them: in Turkish an i is none of USING. The body is read under the settings of the session: a plain string of it may
--- have no backslash.
+-- True if each USING of a statement is the cast that the statement would do without it, as migration tools write it:
+-- ALTER age TYPE bigint USING age::bigint, (age::bigint) or CAST(age AS bigint). To numbers, times and texts of any length
+-- alone: an explicit cast to other types may cut what one without USING refuses. What is no code may be taken for a USING,
+-- and for one that does not cast, but not the other way round: a USING and its words follow each other without a comment,
+-- and a text in which a comment may end with its line is not read. Words are compared as the server reads them: in Turkish
+-- an i is none of USING.
+CREATE OR REPLACE FUNCTION parallel_apply.only_casts(query text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $casts$
+DECLARE
+    told text COLLATE "C" := query;
+    of_column text := E'("[^"]+"|[a-z_][a-z0-9_]*)';
+    of_type text := E'((?:smallint|integer|int[248]?|bigint|numeric|decimal|real|float[48]?|double\\s+precision|text|'
+        || E'varchar|character\\s+varying|timestamp|timestamptz|time)(?:\\s*\\([0-9,\\s]+\\))?'
+        || E'(?:\\s+with(?:out)?\\s+time\\s+zone)?(?:\\[\\])?)';
+    cast_column text := of_column || E'\\s*::\\s*' || of_type;
+    uses bigint := (SELECT count(*) FROM regexp_matches(told, E'\\musing\\M', 'gi'));
+BEGIN
+    IF uses = 0 OR strpos(told, '--') > 0 THEN
+        RETURN uses = 0;
+    END IF;
+    told := regexp_replace(told, E'\\musing\\s*\\(\\s*' || cast_column || E'\\s*\\)', E'using \\1::\\2', 'gi');
+    told := regexp_replace(
+        told, E'\\musing\\s+cast\\s*\\(\\s*' || of_column || E'\\s+as\\s+' || of_type || E'\\s*\\)', E'using \\1::\\2', 'gi'
+    );
+    RETURN uses = (
+        SELECT count(*)
+        FROM regexp_matches(
+            told,
+            E'\\malter\\s+(?:column\\s+)?' || of_column || E'\\s+(?:set\\s+data\\s+)?type\\s+' || of_type
+                || E'\\s+using\\s+' || cast_column || E'\\s*(?:/\\*[^*]*\\*/\\s*)?(?=[,;]|$)',
+            'gi'
+        ) AS m
+        WHERE CASE WHEN m[1] ~ '"' THEN btrim(m[1], '"') ELSE lower(m[1]) END
+                = CASE WHEN m[3] ~ '"' THEN btrim(m[3], '"') ELSE lower(m[3]) END
+            AND regexp_replace(lower(m[2]), E'\\s', '', 'g') = regexp_replace(lower(m[4]), E'\\s', '', 'g')
+            AND m[2] !~* E'^(varchar|character).*\\('
+    );
+END
+$casts$;
+REVOKE ALL ON FUNCTION parallel_apply.only_casts(text) FROM PUBLIC;
+
+-- Tells of each rewrite of a followed table that a statement makes which its sender wrote as it is, without USING or with
+-- one that only casts: a statement inside of a function, a DO block or another trigger is not what `current_query()` says,
+-- and adds its place to the context. One in the script of an extension does not, before version 18. The body is read
+-- under the settings of the session: a plain string of it may have no backslash.
 CREATE OR REPLACE FUNCTION parallel_apply.capture_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $capture$
@@ -98,7 +139,8 @@ BEGIN
             'file', c.relfilenode::bigint,
             'is_plain', strpos(context, chr(10)) = 0 AND coalesce(
                 current_query() COLLATE "C" ~* E'\\malter\\s+(table|type)\\M'
-                    AND current_query() COLLATE "C" !~* E'\\m(using|(alter|create)\\s+extension)\\M',
+                    AND current_query() COLLATE "C" !~* E'\\m(alter|create)\\s+extension\\M'
+                    AND parallel_apply.only_casts(current_query()),
                 false
             )
         )::text

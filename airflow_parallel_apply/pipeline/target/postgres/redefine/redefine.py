@@ -108,10 +108,7 @@ def follow(
                 there.remove(change.new)
             alteration = _alteration(connection, session, new, columns, change, is_emptied=is_emptied)
             if alteration is not None:
-                if alteration.owner is not None and alteration.statements:
-                    # It is left to a person, and what was done before it is undone.
-                    alteration = replace(alteration, statements=(*done, *alteration.statements))
-                done += _alter(connection, new, alteration, ddl)
+                done += _alter(connection, new, alteration, ddl, done)
                 columns = find_columns(connection, new)
     for column in there if not is_emptied else ():
         if column not in found.uncomputed and not columns[column.name].generated:
@@ -153,21 +150,26 @@ def uncomputed_since(connection: Connection, old: Relation, new: Relation) -> tu
 
 
 def _alter(
-    connection: Connection, relation: Relation, alteration: Alteration, ddl: DdlPolicy
+    connection: Connection,
+    relation: Relation,
+    alteration: Alteration,
+    ddl: DdlPolicy,
+    done: Sequence[sql.Composed] = (),
 ) -> tuple[sql.Composed, ...]:
-    """Returns the statements that were run."""
+    """Returns the statements that were run. `done`: those before it, which are undone where it is left to a person."""
     alteration = freed(connection, relation, alteration)
+    by_hand = replace(alteration, statements=(*done, *alteration.statements)) if alteration.statements else alteration
     is_ours = alteration.is_certain and not (alteration.first or alteration.owner or alteration.strangers)
     if ddl is not DdlPolicy.APPLY or not is_ours or lacks_type(connection, alteration.type_name):
-        raise left(connection, relation, alteration)
+        raise left(connection, relation, by_hand)
     try:
         with connection.transaction():
             for statement in alteration.statements:
                 connection.execute(statement)
     except _UNLIKE as error:
-        raise left(connection, relation, alteration) from error
+        raise left(connection, relation, by_hand) from error
     except _IN_THE_WAY as error:
-        raise left(connection, relation, alteration, users=error.diag.message_detail or str(error)) from error
+        raise left(connection, relation, by_hand, users=error.diag.message_detail or str(error)) from error
     return alteration.statements
 
 
@@ -281,7 +283,11 @@ def _alteration_of_one(table: sql.Composed, columns: Columns, old: Column, new: 
         what.append(f"became {new.type_name}")
         # Times in some time zone, texts in some style: what the source's session made of them is not told.
         is_certain = is_certain and is_plain_cast(old.type_name, new.type_name)
-        retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(sql.Identifier(new.name), sql.SQL(new.type_name))
+        name, type_name = sql.Identifier(new.name), sql.SQL(new.type_name)
+        retype = sql.SQL("ALTER COLUMN {} TYPE {}").format(name, type_name)
+        if fit(old.type_name, new.type_name) is not Fit.EXACT:
+            # The source may have had such a USING, which cuts what is too long, and casts what needs a USING.
+            retype += sql.SQL(" USING {}::{}").format(name, type_name)
         statements.append(table + retype)
     elif is_retyped and fit(old.type_name, new.type_name) is not Fit.EXACT:
         # Nothing casts what a column of a type of its own has in older rows.
