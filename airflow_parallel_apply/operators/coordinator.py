@@ -202,7 +202,9 @@ class CoordinatorOperator(LeaseTask):
             case TaskInstanceState.SKIPPED:
                 skip = skip_of(self.dag, self.open_task_id, context)
                 if skip is None:
-                    raise FatalError(_ENDED.format(task_id=self.open_task_id), hint="Clear the whole run.")
+                    # A sensor with soft_fail is skipped where it fails.
+                    failures = "; ".join(_failures(ti, [name for name in upstream if _error_of(ti, name)]))
+                    raise FatalError(failures or _ENDED.format(task_id=self.open_task_id), hint="Clear the whole run.")
                 if skip.sensor is not None and not is_same_pipeline(self, skip.sensor, context):
                     self._require_idle(context, skip)
                 raise AirflowSkipException(f"the run was skipped: {skip.reason}")
@@ -218,13 +220,8 @@ class CoordinatorOperator(LeaseTask):
                 f"{self.open_task_id} has not opened the run: its state is {states.get(self.open_task_id)}",
                 hint=f"Clear {self.open_task_id} with everything downstream of it.",
             )
-        texts = [
-            f"{task_id} failed: "
-            + (ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1) or _NO_MESSAGE.format(task_id=task_id))
-            for task_id in failed
-        ]
         # The texts name the pipeline.
-        raise FatalError("; ".join(texts), pipeline="")
+        raise FatalError("; ".join(_failures(ti, failed)), pipeline="")
 
     def _require_idle(self, context: Context, skip: Skip) -> None:
         """A pipeline behind another one was skipped since that had nothing to do. Errors: `FatalError` where this one
@@ -243,6 +240,17 @@ class CoordinatorOperator(LeaseTask):
             hint="Let this pipeline run whether or not the one before it had anything to do: give its ParallelApply "
             "default_args={'trigger_rule': 'none_failed'}. Then clear the whole run.",
         )
+
+
+def _failures(ti: Any, task_ids: Sequence[str]) -> list[str]:
+    return [
+        f"{task_id} failed: " + (_error_of(ti, task_id) or _NO_MESSAGE.format(task_id=task_id)) for task_id in task_ids
+    ]
+
+
+def _error_of(ti: Any, task_id: str) -> str | None:
+    found: str | None = ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=-1)
+    return found
 
 
 def _reports(pulled: object) -> list[dict[str, Any]]:

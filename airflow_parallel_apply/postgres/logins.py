@@ -23,12 +23,17 @@ _LOGIN_TRIGGER: Final = (
     "options='-c event_triggers=off', as a superuser, and run ALTER EVENT TRIGGER … DISABLE (SELECT evtname FROM "
     "pg_event_trigger WHERE evtevent = 'login')."
 )
+_STATEMENT_POOLER: Final = (
+    "A connection pooler in statement mode stands in between: connect to the server itself, or let the pooler work in "
+    "session mode."
+)
 _HINTS: Final = {
     "PL/pgSQL function": _LOGIN_TRIGGER,
     "too many connections": _FULL,
     "too many clients": _FULL,
     "remaining connection slots": _FULL,
     "is not currently accepting connections": _CLOSED,
+    "statement pooling mode": _STATEMENT_POOLER,
 }
 
 
@@ -39,5 +44,9 @@ def refuses_login(text: str) -> bool:
 
 def hint_while_away(text: str) -> str:
     """The hint for a server that cannot be reached, or that answered and lets nobody in for now."""
-    hints = (hint for words, hint in _HINTS.items() if words in text)
-    return next(hints, "Is the server up, and reachable here?")
+    return hint_told(text) or "Is the server up, and reachable here?"
+
+
+def hint_told(text: str) -> str | None:
+    """The hint for a cause that the words tell; None where they tell none of these."""
+    return next((hint for words, hint in _HINTS.items() if words in text), None)

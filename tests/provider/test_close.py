@@ -112,6 +112,17 @@ def test_a_close_that_is_cleared_alone_in_a_run_that_was_ended_from_outside_is_r
         dag.get_task("close")._judge_upstream({"ti": Cleared(skipped)})
 
 
+def test_a_sensor_that_was_skipped_since_it_failed_is_named_with_its_error(dag: DAG) -> None:
+    """With soft_fail, once it has been deferred."""
+
+    class Failed(Cleared):
+        def xcom_pull(self, *, task_ids: str, key: str, **_: Any) -> str | None:
+            return "no route to the target" if (task_ids, key) == ("changes_available", "error") else None
+
+    with pytest.raises(FatalError, match=r"^changes_available failed: no route to the target.*Hint: Clear the whole"):
+        dag.get_task("close")._judge_upstream({"ti": Failed(TASKS[:5])})
+
+
 def test_so_it_is_where_the_run_was_ended_while_a_task_before_the_pipeline_was_at_work() -> None:
     with DAG("loaded", schedule=None) as loaded:
         PythonOperator(task_id="load", python_callable=print) >> ParallelApply("orders")

@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.errors import (
 )
 from airflow_parallel_apply.pipeline.target.postgres.diagnosis.wording import wording
 from airflow_parallel_apply.postgres import sqlstate
-from airflow_parallel_apply.postgres.logins import LOGIN_HINT, hint_while_away, refuses_login
+from airflow_parallel_apply.postgres.logins import LOGIN_HINT, hint_told, hint_while_away, refuses_login
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.raising import function_of
 from airflow_parallel_apply.postgres.settings import RESET_HINT
@@ -165,7 +165,7 @@ def translate(
     if state is not None and state[:2] in _UNAVAILABLE_CLASSES:
         is_short = state[:2] == sqlstate.RESOURCES_CLASS
         what = f"the {server} lacks what it needs" if is_short else f"the {server} went away"
-        return Unavailable(f"{what}: {text}", op=op, hint=error.diag.message_hint)
+        return Unavailable(f"{what}: {text}", op=op, hint=error.diag.message_hint or hint_told(text))
     if state in _RETRYABLE:
         return RetryableError(f"the {server} rolled back: {text}", op=op)
     if state == sqlstate.DEADLOCK_DETECTED:
