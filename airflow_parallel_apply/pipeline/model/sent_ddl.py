@@ -28,6 +28,16 @@ def shown_ddl(text: str) -> str:
     return " ".join(written(text).split())[:_SHOWN_LETTERS]
 
 
+def renames_type(text: str, before: str, now: str) -> bool:
+    """True if the text has a statement that gives a type that somebody made another name. Both are as the catalog
+    prints them, with a schema.
+    """
+    old, new = (re.escape(name.rpartition(".")[2].strip('"')) for name in (before, now))
+    words = rf"\balter\s+type\s+(\S+\.)?{old}\s+rename\s+to\s+{new}(?!\w)"
+    are_made = "." in before and "." in now
+    return are_made and re.search(words, written(text).replace('"', ""), re.IGNORECASE) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesThen:
     """The names that one of the source's tables, known by its oid, and its columns, by their numbers, had behind a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
@@ -151,3 +153,22 @@ def test_a_new_partitioned_table_is_followed_in_the_run_that_tells_another_one_s
     rig.run()
     assert rig.rows("SELECT count(*) FROM a_old") != [(0,)]
     assert_equal(rig)
+
+
+@gated
+def test_a_copy_that_takes_a_tables_name_is_made_under_the_name_that_its_rows_came_under(rig: Rig) -> None:
+    """As tools change a table that stays online; a run has seen the copy while it was empty."""
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.run()
+    rig.write("CREATE TABLE public.a_new (LIKE public.a INCLUDING ALL)")
+    rig.run()
+    rig.write("INSERT INTO public.a_new SELECT * FROM public.a")
+    rig.transaction("ALTER TABLE public.a RENAME TO a_old", "ALTER TABLE public.a_new RENAME TO a")
+    rig.write("UPDATE public.a SET v = 'later' WHERE id % 4 = 0")
+    with pytest.raises(FatalError, match=r"the target has no such table .*table public\.a_new.*public\.a now") as told:
+        rig.run()
+    (make,) = re.findall(r"If the target never had it, run (CREATE TABLE .*?) there;", str(told.value))
+    execute(rig.target_dsn, make)
+    rig.run()
+    assert_equal(rig)
+    assert rig.rows("SELECT count(*) FROM public.a WHERE v = 'later'") != [(0,)]

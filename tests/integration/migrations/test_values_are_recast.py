@@ -282,25 +282,6 @@ def test_a_type_that_gives_a_sent_using_no_other_meaning_needs_no_message(rig: R
     assert_equal(rig)
 
 
-@gated
-def test_an_enum_that_is_made_anew_and_takes_the_former_one_s_name_is_followed_as_it_is_sent(rig: Rig) -> None:
-    install(rig.source_dsn)
-    rig.both("CREATE TYPE mood AS ENUM ('a')", "CREATE TABLE u (id integer PRIMARY KEY, m mood)")
-    rig.prepare()
-    rig.write("INSERT INTO u VALUES (1, 'a')")
-    rig.run()
-    for statement in (
-        "CREATE TYPE mood_new AS ENUM ('a', 'b')",
-        "ALTER TABLE u ALTER m TYPE mood_new USING m::text::mood_new",
-        "DROP TYPE mood",
-        "ALTER TYPE mood_new RENAME TO mood",
-    ):
-        rig.transaction(statement, ddl(statement))
-    rig.write("INSERT INTO u VALUES (2, 'b')")
-    rig.run()
-    assert_equal(rig)
-
-
 def test_what_needs_no_message_is_followed_beside_what_is_sent(rig: Rig) -> None:
     install(rig.source_dsn)
     sent = "ALTER TABLE t ALTER b TYPE bigint USING b * 2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl, written
+from airflow_parallel_apply.pipeline.model.sent_ddl import renames_type, shown_ddl, written
 
 STATEMENT = "ALTER TABLE t\n    ADD c text DEFAULT 'SET LOCAL timezone = ''UTC''; '"
 
@@ -25,3 +25,18 @@ def test_settings_are_no_part_of_what_was_written(settings: str) -> None:
 
 def test_long_statements_are_cut() -> None:
     assert shown_ddl("SELECT " + "x" * 1000) == "SELECT " + "x" * 193
+
+
+@pytest.mark.parametrize(
+    ("text", "is_renamed"),
+    [
+        ('ALTER TYPE "Role" RENAME TO "Role_old"', True),
+        ("SET LOCAL timezone = 'UTC'; alter type app.role\nrename to Role_Old;", True),
+        ('ALTER TYPE "Role_old" RENAME TO "Role"', False),
+        ("ALTER TYPE role RENAME TO role_older", False),
+        ("ALTER TYPE role RENAME VALUE 'a' TO 'role_old'", False),
+    ],
+)
+def test_a_type_s_new_name_is_read_from_a_text(text: str, is_renamed: bool) -> None:
+    assert renames_type(text, 'public."Role"', 'public."Role_old"') is is_renamed
+    assert not renames_type(text, "role", "role_old")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import psycopg
 
+from airflow_parallel_apply.pipeline.model.sent_ddl import renames_type
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import OF_A_SCHEMA
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage
@@ -44,6 +45,11 @@ inherits the column from, or the type that such a table is of.
 Pair = tuple[RegisteredTable, RegisteredTable]
 """A table as it is registered, and as it is now."""
 
+
+Renames = Callable[[str, str], bool]
+"""True if DDL that was sent gives a type another name; a column whose table was not rewritten meanwhile has the same
+type then, which is not told as an alteration.
+"""
 
 Names = frozenset[tuple[str, str]]
 """The names that statements may have for a table, or for the type that it is of: `schema` and `name`."""
@@ -115,13 +121,14 @@ class History:
     the catalog calls `tellers`. `alterations`: of its columns, by statements that call it by one of `names`. `called`:
     by number what its columns were called. `has_names`: all columns that a statement altered which may have had a USING
     are there. `of_renamed_types`: columns that nothing has altered since their table was told, and whose types have
-    other names by now.
+    other names by now. `is_renamed`: see `Renames`.
     """
 
     names: Names
     columns: Mapping[int, LivingColumn]
     shapes: Sequence[Shape]
     tellers: Sequence[frozenset[int]]
+    is_renamed: Renames
     alterations: list[Altered] = field(default_factory=list)
     called: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     has_names: bool = True
@@ -148,9 +155,14 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
     ]
     shapes = [shape for shape, _ in told]
     of_renamed_types = _of_renamed_types(columns, shapes, now)
-    found = History(names, columns, shapes, [writers for _, writers in told], of_renamed_types=of_renamed_types)
+
+    def is_renamed(before: str, now: str) -> bool:
+        return any(renames_type(message.ddl, before, now) for message in later)
+
+    tellers = [writers for _, writers in told]
+    found = History(names, columns, shapes, tellers, is_renamed, of_renamed_types=of_renamed_types)
     now = replace(now, names={number: column.name for number, column in columns.items()})
-    for step in _steps(pair[0].oid, before, now, later):
+    for step in _steps(pair[0].oid, before, now, later, is_renamed):
         for number, name in step.look.names.items():
             found.called[number].add(name)
         if step.is_doubted:
@@ -202,7 +214,9 @@ class _Step(NamedTuple):
     look: Look
 
 
-def _steps(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage]) -> Iterator[_Step]:
+def _steps(
+    oid: int, before: Look, now: Look, messages: Sequence[SignedMessage], is_renamed: Renames
+) -> Iterator[_Step]:
     """The way from one look to the other."""
     plain: dict[int, list[tuple[int, bool]]] = {}
     last = before
@@ -218,18 +232,19 @@ def _steps(oid: int, before: Look, now: Look, messages: Sequence[SignedMessage])
                 types={number: column.type_name for number, column in columns.items() if message.is_exact},
                 writers=message.writers,
             )
-            yield _step(last, sent, plain)
+            yield _step(last, sent, plain, is_renamed)
             last = sent
             plain.clear()
-    yield _step(last, now, {})
+    yield _step(last, now, {}, is_renamed)
 
 
-def _step(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]]]) -> _Step:
+def _step(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]]], is_renamed: Renames) -> _Step:
     altered, rewritten = before.altered(now), before.rewritten(now)
     # What one transaction does to a column may have one version.
     is_one_transaction = bool(before.writers & now.writers)
     if not rewritten or not (altered or is_one_transaction):
-        return _Step(before.retyped(now), False, now)
+        retyped = before.retyped(now)
+        return _Step(frozenset(one for one in retyped if not is_renamed(before.types[one], now.types[one])), False, now)
     if all(plain.get(part) == [(before.files[part], True)] for part in rewritten):
         return _Step(before.retyped(now) | altered, False, now)
     altered = altered or frozenset(number for number, version in now.versions.items() if version in now.writers)

@@ -108,7 +108,14 @@ def _unsent_types(
     """See `passed_types`; those that neither messages nor rows tell the target of, one after the other."""
     now = {number: column.type_name for number, column in history.columns.items() if number in touched}
     computed = {one.number: one.type_name for one in told if one.is_doubted}
-    found = passed_types(known, history.shapes, now, computed=computed, of_renamed_types=history.of_renamed_types)
+    found = passed_types(
+        known,
+        history.shapes,
+        now,
+        is_renamed=history.is_renamed,
+        computed=computed,
+        of_renamed_types=history.of_renamed_types,
+    )
     unsent = {
         number: types
         for number, types in found.items()
@@ -146,7 +153,7 @@ def _cast_types(
     now = {number: history.columns[number].type_name for number in numbers if number in history.columns}
     return {
         number: types
-        for number, types in passed_types(known, history.shapes, now).items()
+        for number, types in passed_types(known, history.shapes, now, is_renamed=history.is_renamed).items()
         if not is_way(types, _sent_types(history, number, types[0], messages))
     }
 

@@ -77,9 +77,11 @@ def name_other_name(
             f"target, then `{command_line('recopy', [newest.name])}`; then run again."
         )
     elif last[relation.oid] != name:
+        make = creation(relation, connection.info.server_version)
         error.hint = (
-            f"The source calls it {'.'.join(last[relation.oid])} now, which another table is called at the target: "
-            f"restore it there, or start anew. {START_ANEW}"
+            f"The source calls it {'.'.join(last[relation.oid])} now, which another table is called at the target. If "
+            f"the target never had it, run {make} there; then run again. If it is gone: restore it there, or start "
+            f"anew. {START_ANEW}"
         )
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Renaming
 from airflow_parallel_apply.pipeline.model.finding import command_line, listed
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, shown_ddl, written
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, renames_type, shown_ddl, written
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs, owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
@@ -71,6 +71,10 @@ class _Texts:
     def compute(self) -> bool:
         """True if one may give rows other values, by others of theirs."""
         return any(_COMPUTES.search(text) for text in self.texts)
+
+    def rename_type(self, before: str, now: str) -> bool:
+        """True if one gives a type another name."""
+        return any(renames_type(text, before, now) for text in self.texts)
 
     def have(self, name: str) -> bool:
         """True if a column's name is among their words."""
@@ -125,7 +129,12 @@ class _Pair:
             return []
         names = {number: self.here.columns.get(number, self.then.columns[number]) for number in self.then.types}
         found = ((names[number], type_name) for number, type_name in self.then.types.items())
-        return [one for one in found if self.here.types.get(one[0]) != one[1] and self.texts.have(one[0])]
+        return [one for one in found if self._has_other_type(*one) and self.texts.have(one[0])]
+
+    def _has_other_type(self, name: str, then: str) -> bool:
+        """True if a column has another type here, unless that is the one which the statements gave another name."""
+        here = self.here.types.get(name)
+        return here != then and not (here is not None and self.texts.rename_type(then, here))
 
     @property
     def _is_named(self) -> bool:
