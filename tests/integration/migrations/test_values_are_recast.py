@@ -263,6 +263,26 @@ def test_what_is_sent_of_a_column_tells_nothing_of_its_other_types(rig: Rig) -> 
 
 
 @gated
+@pytest.mark.parametrize("is_sent_alone", [True, False])
+def test_a_default_that_rows_from_before_a_column_have_is_forgotten_by_what_is_sent_of_another_one(
+    rig: Rig, is_sent_alone: bool
+) -> None:
+    install(rig.source_dsn)
+    rig.write("ALTER TABLE t ADD c integer DEFAULT 5", "UPDATE t SET c = 6 WHERE id = 1")
+    rig.run()
+    statements = ("ALTER TABLE t ALTER b TYPE bigint USING b * 2", "ALTER TABLE t ALTER b TYPE bigint")
+    own = [] if is_sent_alone else ["ALTER TABLE t ALTER c TYPE integer USING c + 1"]
+    rig.transaction(statements[0], ddl(statements[0]), *own, statements[1], ddl(statements[1]))
+    if own:
+        with pytest.raises(FatalError, match=r"public\.t was rewritten while b, c changed"):
+            rig.run()
+        return
+    rig.write("UPDATE t SET c = 7 WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
 @pytest.mark.parametrize("case", ["a type comes behind it", "a longer text comes before it"])
 def test_a_type_that_gives_a_sent_using_no_other_meaning_needs_no_message(rig: Rig, case: str) -> None:
     install(rig.source_dsn)

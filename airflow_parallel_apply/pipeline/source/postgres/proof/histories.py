@@ -106,13 +106,17 @@ class Look:
 
 class Altered(NamedTuple):
     """An alteration as a table shows it: of its column `number`, by a statement that may have had a USING if
-    `is_doubted`. `type_name`: the type that the column has behind it.
+    `is_doubted`. `type_name`: the type that the column has behind it. `step`: the statement's place among those of
+    the table. `is_beside`: it is known to be one statement, and to have given this column no other type: a rewrite also
+    forgets the default that rows from before a column have.
     """
 
     alteration: Alteration
     number: int
     is_doubted: bool
     type_name: str
+    step: int
+    is_beside: bool
 
 
 @dataclass(slots=True)
@@ -162,7 +166,7 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
     tellers = [writers for _, writers in told]
     found = History(names, columns, shapes, tellers, is_renamed, of_renamed_types=of_renamed_types)
     now = replace(now, names={number: column.name for number, column in columns.items()})
-    for step in _steps(pair[0].oid, before, now, later, is_renamed):
+    for place, step in enumerate(_steps(pair[0].oid, before, now, later, is_renamed)):
         for number, name in step.look.names.items():
             found.called[number].add(name)
         if step.is_doubted:
@@ -172,7 +176,8 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
             whole = next((message.writers for message in messages if message.writers & writers), writers)
             alteration = Alteration(whole, columns[number].place, step.look.names[number])
             type_name = step.look.types.get(number, columns[number].type_name)
-            found.alterations.append(Altered(alteration, number, step.is_doubted, type_name))
+            is_beside = step.is_one and number not in step.retyped
+            found.alterations.append(Altered(alteration, number, step.is_doubted, type_name, place, is_beside))
     return found
 
 
@@ -207,11 +212,15 @@ def _versions(shape: Shape) -> dict[int, int]:
 
 
 class _Step(NamedTuple):
-    """A statement that altered columns; `is_doubted` if it may have had a USING. `look`: what the table had become."""
+    """A statement that altered columns; `is_doubted` if it may have had a USING. `look`: what the table had become.
+    `retyped`: the columns that are known to have got another type. `is_one`: it is known to be one statement alone.
+    """
 
     columns: frozenset[int]
     is_doubted: bool
     look: Look
+    retyped: frozenset[int] = frozenset()
+    is_one: bool = False
 
 
 def _steps(
@@ -247,8 +256,10 @@ def _step(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]
         return _Step(frozenset(one for one in retyped if not is_renamed(before.types[one], now.types[one])), False, now)
     if all(plain.get(part) == [(before.files[part], True)] for part in rewritten):
         return _Step(before.retyped(now) | altered, False, now)
-    altered = altered or frozenset(number for number, version in now.versions.items() if version in now.writers)
-    return _Step(altered, True, now)
+    if not altered:
+        return _Step(frozenset(number for number, one in now.versions.items() if one in now.writers), True, now)
+    is_one = all(plain.get(part) == [(before.files[part], False)] for part in rewritten)
+    return _Step(altered, True, now, before.retyped(now), is_one)
 
 
 class LivingColumn(NamedTuple):

@@ -11,13 +11,15 @@ compared by their types and expressions, at the target; the types that they had 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
+from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import LivingColumn
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import (
@@ -38,6 +40,10 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import (
     written_types,
 )
 
+Tells = Callable[[SignedMessage, str, Iterable[tuple[str, str]]], float]
+"""How many of a message's statements may alter a column, by its name and those of its table."""
+_TYPE: Final = attrgetter("type_name")
+_EXPRESSION: Final = attrgetter("definition")
 _XIDS: Final = 2**32
 _HALF: Final = _XIDS // 2
 
@@ -93,7 +99,7 @@ def altered_values(
         if passed:
             yield Doubted(pair, passed=_shown(passed, names))
         elif is_rewritten and not (
-            history.has_names and all(one in told for one in history.alterations if one.is_doubted)
+            history.has_names and _are_told([one for one in history.alterations if one.is_doubted], told)
         ):
             yield Doubted(pair, altered=tuple(names.values()))
 
@@ -135,15 +141,17 @@ def _unsent_types(
 def _unsent_expressions(
     history: History, known: Known, touched: Set[int], messages: Sequence[SignedMessage], *, is_rewritten: bool
 ) -> Mapping[int, Texts]:
-    """See `passed_expressions`; those that messages do not tell the target of."""
+    """See `passed_expressions`; those that messages do not tell of, one after the other where each is known."""
     is_unseen = is_rewritten and not known.is_told
     found = passed_expressions(known, history.shapes, touched & history.columns.keys(), is_unseen=is_unseen)
-    return {
-        number: texts
-        for number, texts in found.items()
-        if sum(message.recomputes(name, history.names) for message in messages for name in history.names_of(number))
-        < max(len(texts) - 1, 1)
-    }
+
+    def are_sent(number: int, texts: Texts) -> bool:
+        if is_unseen:
+            return _sent_count(history, number, messages, SignedMessage.recomputes) >= max(len(texts) - 1, 1)
+        steps = _sent_steps(history, number, texts[0], messages, _EXPRESSION, SignedMessage.recomputes)
+        return is_way(texts, steps)
+
+    return {number: texts for number, texts in found.items() if not are_sent(number, texts)}
 
 
 def _cast_types(
@@ -154,25 +162,33 @@ def _cast_types(
     return {
         number: types
         for number, types in passed_types(known, history.shapes, now, is_renamed=history.is_renamed).items()
-        if not is_way(types, _sent_types(history, number, types[0], messages))
+        if not is_way(types, _sent_steps(history, number, types[0], messages, _TYPE, SignedMessage.retypes))
     }
 
 
-def _sent_types(history: History, number: int, first: str, messages: Sequence[SignedMessage]) -> Iterator[str]:
-    """The types, behind the first one, that a computed column got by statements that their transactions sent."""
+def _sent_steps(
+    history: History,
+    number: int,
+    first: str,
+    messages: Sequence[SignedMessage],
+    text_of: Callable[[LivingColumn], str],
+    tells: Tells,
+) -> Iterator[str]:
+    """The types, or expressions, behind the first one, that a computed column got by statements that their transactions
+    sent.
+    """
     spent = Counter[frozenset[int]]()
     for shape, writers in zip(history.shapes, history.tellers, strict=True):
-        type_name = shape.columns[number].type_name if number in shape.columns else first
-        sent = sum(
-            message.retypes(name, history.names)
-            for message in messages
-            if message.writers & writers
-            for name in history.names_of(number)
-        )
-        if type_name != first and spent[writers] < sent:
+        text = (text_of(shape.columns[number]) if number in shape.columns else "") or first
+        own = [message for message in messages if message.writers & writers]
+        if text != first and spent[writers] < _sent_count(history, number, own, tells):
             spent[writers] += 1
-            yield type_name
-        first = type_name
+            yield text
+        first = text
+
+
+def _sent_count(history: History, number: int, messages: Sequence[SignedMessage], tells: Tells) -> float:
+    return sum(tells(message, name, history.names) for message in messages for name in history.names_of(number))
 
 
 def has_older_row(connection: psycopg.Connection[Any], part: int, *, horizon: int | None, or_none: bool = True) -> bool:
@@ -195,6 +211,12 @@ def has_older_row(connection: psycopg.Connection[Any], part: int, *, horizon: in
         half=sql.Literal(_HALF),
     )
     return found or False
+
+
+def _are_told(alterations: Sequence[Altered], told: Sequence[Altered]) -> bool:
+    """True if each is, or another one of the same statement is, which altered this one beside that at most."""
+    steps = {one.step for one in told}
+    return all(one in told or (one.is_beside and one.step in steps) for one in alterations)
 
 
 def _is_told(

@@ -234,8 +234,7 @@ def _is_mended_by_renames(pairs: Iterable[_Pair], step: Statement) -> bool:
     mean the names of their moment.
     """
     are_known = all(pair.here.columns.keys() <= pair.then.columns.keys() for pair in pairs if pair.other_columns)
-    is_alone = not step.beside and not step.is_behind_rows
-    return are_known and is_alone and not _RENAMES.search(step.text) and not _CALLS.search(step.text)
+    return are_known and not step.beside and not step.is_behind_rows and not _RENAMES.search(step.text)
 
 
 def _renames(connection: Connection, pairs: Iterable[_Pair]) -> Iterator[str]:
