@@ -21,6 +21,10 @@ _TABLES = (
     "CREATE TABLE joined (id integer PRIMARY KEY, v text DEFAULT 'x', n integer NOT NULL)",
     "ALTER TABLE joined ADD CONSTRAINT zoo_v_check CHECK (v <> '')",
     "ALTER TABLE joined INHERIT zoo",
+    "CREATE TABLE above (i integer)",
+    "CREATE TABLE below () INHERITS (above)",
+    "ALTER TABLE below ADD CONSTRAINT known CHECK (i > 0)",
+    "ALTER TABLE above ADD CONSTRAINT known CHECK (i > 0) NOT VALID",
 )
 _LOCAL = (
     "SELECT attrelid::regclass::text, attname, attislocal, attinhcount, attnotnull, pg_get_expr(adbin, adrelid) "

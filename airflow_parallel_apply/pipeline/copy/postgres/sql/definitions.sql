@@ -252,7 +252,8 @@ LEFT JOIN pg_namespace pn ON pn.oid = p.relnamespace
 ORDER BY (SELECT max(d.depth) FROM depths d WHERE d.oid = c.oid), w.number;
 
 -- name: constraints
--- Parents' constraints make their partitions' and children's. Not null came with the columns.
+-- Parents' constraints make their partitions' and children's. Not null came with the columns. A child's valid one goes
+-- before its parent's that is not, which would make it as it is itself.
 SELECT
     n.nspname,
     c.relname,
@@ -266,7 +267,7 @@ LEFT JOIN pg_class r ON r.oid = k.confrelid
 LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
 WHERE k.conrelid = ANY (%(oids)s::bigint[]::oid[]) AND k.contype IN ('p', 'u', 'x', 'c', 'f') AND k.conparentid = 0
     AND (k.conislocal OR NOT c.relispartition AND c.oid <> ALL (%(heirs)s::bigint[]::oid[]))
-ORDER BY position(k.contype::text IN 'puxcf'), n.nspname, c.relname, k.conname;
+ORDER BY position(k.contype::text IN 'puxcf'), NOT k.convalidated, n.nspname, c.relname, k.conname;
 
 -- name: indexes
 SELECT
