@@ -29,6 +29,7 @@ from airflow_parallel_apply.queue.memory.steady_clock import SteadyClock
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 
 _LOCK_NAME: Final = "lock"
+_ITS_FILES: Final = (_LOCK_NAME, SNAPSHOT_PATTERN, SEGMENT_PATTERN)
 _KEPT_SNAPSHOTS: Final = 2
 """The newest, and the one before it in case that it is damaged."""
 
@@ -186,8 +187,8 @@ def check_data(path: Path) -> Recovered:
     if not path.is_dir():
         raise QueueMisconfigured(f"{path} is no directory")
     try:
-        # Listed first: what cannot be read would pass for empty.
-        if _LOCK_NAME not in {found.name for found in path.iterdir()}:
+        # Listed first: what cannot be read would pass for empty. Somebody may have removed the lock file as a leftover.
+        if not any(found.match(pattern) for found in path.iterdir() for pattern in _ITS_FILES):
             raise QueueMisconfigured(f"{path} holds no queue. Hint: Name what the service was given as --data.")
         return _recovered_while_served(path)
     except OSError as error:

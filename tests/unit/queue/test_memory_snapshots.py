@@ -102,6 +102,12 @@ def test_a_directory_that_holds_no_queue_is_not_taken_for_an_empty_one(tmp_path:
         check_data(tmp_path / "missing")
 
 
+def test_a_directory_whose_lock_file_somebody_removed_holds_its_queue(data: DataDirectory) -> None:
+    put(MemoryQueue(data.engine), 1)
+    (data.path / "lock").unlink()
+    assert len(check_data(data.path).tasks) == 1
+
+
 def test_a_directory_that_may_not_be_read_is_not_taken_for_an_empty_one(
     data: DataDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
