@@ -149,13 +149,14 @@ def test_an_expression_that_is_sent_for_another_table_tells_nothing_of_this_one(
 
 @gated
 @pytest.mark.parametrize("is_in_order", [True, False])
-def test_expressions_that_are_sent_tell_of_no_other_ones(rig: Rig, is_in_order: bool) -> None:
+@pytest.mark.parametrize("is_one_transaction", [True, False])
+def test_expressions_that_are_sent_tell_of_no_other_ones(rig: Rig, is_in_order: bool, is_one_transaction: bool) -> None:
     install(rig.source_dsn)
     begin(rig, _COMPUTED)
     sent = f"ALTER TABLE t ALTER g SET EXPRESSION AS (b * {3 if is_in_order else 2})"
-    rig.transaction(sent, ddl_message(sent))
-    if not is_in_order:
-        rig.write("ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)")
+    unsent = [] if is_in_order else ["ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"]
+    rig.transaction(sent, ddl_message(sent), *(unsent if is_one_transaction else ()))
+    rig.write(*(() if is_one_transaction else unsent))
     rig.write("ALTER TABLE t ALTER g DROP EXPRESSION", "DELETE FROM t WHERE id < 5")
     if not is_in_order:
         with pytest.raises(FatalError, match=r"columns of public\.t had other types or expressions in between.*: g \("):

@@ -125,6 +125,18 @@ TYPES = {
         ["ALTER TABLE t ALTER g SET EXPRESSION AS (id * 3)"],
         "ALTER TABLE t ALTER b TYPE bigint USING g",
     ),
+    "a row as a whole": (
+        ["ALTER TABLE t ALTER a TYPE numeric"],
+        "ALTER TABLE t ALTER b TYPE integer USING length(to_jsonb(t)::text)",
+    ),
+    "a row with a column that is not there": (
+        ["ALTER TABLE t ADD e numeric DEFAULT 5"],
+        "ALTER TABLE t ALTER b TYPE integer USING length(to_jsonb(public.t.*)::text)",
+    ),
+    "an expression": (
+        ["ALTER TABLE t ALTER a TYPE numeric"],
+        "ALTER TABLE t ALTER g SET EXPRESSION AS (a / 2 * 2)",
+    ),
 }
 
 
@@ -138,10 +150,11 @@ def test_a_using_that_reads_a_column_of_another_type_is_refused(rig: Rig, case: 
     rig.run()
     before, statement = TYPES[case]
     rig.write(*before)
-    rig.transaction(*sent(statement))
+    behind = ["ALTER TABLE t ALTER g DROP EXPRESSION"] if case == "an expression" else []
+    rig.transaction(*sent(statement, *behind))
     with pytest.raises(FatalError, match=r"compute other values at the target: \w of public\.t was ") as refused:
         rig.run()
-    recopied(rig, *before, statement)
+    recopied(rig, *(["ALTER TABLE t ALTER g DROP EXPRESSION", *before] if behind else [*before, statement]))
     skip_as_the_hint_says(rig, refused.value)
     rig.write("INSERT INTO t (id, a, b, c) VALUES (3, 9, 90, 8)")
     rig.run()
@@ -185,3 +198,50 @@ def test_statements_that_are_sent_together_are_compared_together(rig: Rig) -> No
     rig.write("INSERT INTO t (id) VALUES (3)", "INSERT INTO t_old VALUES (3)")
     rig.run()
     assert_same(rig, "t", "t_old")
+
+
+@gated
+def test_a_row_that_is_read_as_a_whole_has_the_names_of_all_columns(rig: Rig) -> None:
+    columns_begun(rig)
+    rig.write("ALTER TABLE t RENAME a TO x")
+    rig.transaction(*sent("ALTER TABLE t ALTER b TYPE integer USING (to_jsonb(t) ->> 'x')::integer * length(t::text)"))
+    with pytest.raises(FatalError, match=OTHERWISE) as refused:
+        rig.run()
+    execute(rig.target_dsn, *renames_in(refused.value))
+    rig.run()
+    rig.write("INSERT INTO t VALUES (2, 8, 80)")
+    rig.run()
+    assert_same(rig, "t")
+
+
+INHERITED = {
+    "types": (["ALTER TABLE p ALTER a TYPE numeric"], "ALTER TABLE p ALTER b TYPE numeric USING a / 2"),
+    "names": (
+        ["ALTER TABLE p RENAME a TO x", "ALTER TABLE p RENAME b TO a", "ALTER TABLE p RENAME x TO b"],
+        "ALTER TABLE p ALTER a TYPE integer USING a * 2",
+    ),
+}
+
+
+@gated
+@pytest.mark.parametrize("case", INHERITED)
+def test_a_statement_may_alter_a_table_by_one_that_it_inherits_from_and_nobody_follows(rig: Rig, case: str) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE p (id integer, a integer, b integer)", "CREATE TABLE c (PRIMARY KEY (id)) INHERITS (p)")
+    rig = rig.having(tables=TablePatterns(include=("public.c",)))
+    rig.prepare()
+    rig.write("INSERT INTO c VALUES (1, 7, 70)")
+    rig.run()
+    before, statement = INHERITED[case]
+    rig.write(*before)
+    rig.transaction(*sent(statement))
+    rig.write("INSERT INTO c VALUES (2, 7, 70)")
+    with pytest.raises(FatalError, match=r"of public\.c (was|had)") as refused:
+        rig.run()
+    if case == "names":
+        execute(rig.target_dsn, *renames_in(refused.value))
+    else:
+        recopied(rig, *before, statement, table="c")
+        skip_as_the_hint_says(rig, refused.value)
+    rig.run()
+    assert_same(rig, "c")

@@ -88,14 +88,21 @@ class SignedMessage:
         """The same of those that may give a computed column another expression."""
         return self._statements_of(column, r"set\s+", "expression", tables)
 
+    def rewrites(self, tables: Iterable[tuple[str, str]]) -> float:
+        """The same of those that may rewrite such a table."""
+        return self._count_of("type|expression|generated|default", tables)
+
     def _statements_of(self, column: str, words: str, last: str, tables: Iterable[tuple[str, str]]) -> float:
         if self._builds:
             return math.inf if self._has(last) else 0
+        return self._count_of(rf"{_name(column)}\s+{words}{last}", tables)
+
+    def _count_of(self, words: str, tables: Iterable[tuple[str, str]]) -> float:
+        if self._builds:
+            return math.inf
         names = "|".join(rf"(?<!\.)({_name(schema)}\.)?{_name(table)}" for schema, table in tables)
         statements = (replace(self, ddl=one) for one in _statements(self.ddl))
-        return sum(
-            one._has(rf"{_name(column)}\s+{words}{last}") and (not names or one._has(names)) for one in statements
-        )
+        return sum(one._has(words) and (not names or one._has(names)) for one in statements)
 
     @property
     def _builds(self) -> bool:

@@ -175,13 +175,15 @@ def _sent_steps(
     tells: Tells,
 ) -> Iterator[str]:
     """The types, or expressions, behind the first one, that a computed column got by statements that their transactions
-    sent.
+    sent: those of a transaction that rewrote the table more often than it tells do not count.
     """
     spent = Counter[frozenset[int]]()
     for shape, writers in zip(history.shapes, history.tellers, strict=True):
         text = (text_of(shape.columns[number]) if number in shape.columns else "") or first
         own = [message for message in messages if message.writers & writers]
-        if text != first and spent[writers] < _sent_count(history, number, own, tells):
+        times = Counter(message.part for message in own if message.part in dict(shape.rewritten))
+        are_told = sum(message.rewrites(history.names) for message in own) >= max(times.values(), default=0)
+        if text != first and are_told and spent[writers] < _sent_count(history, number, own, tells):
             spent[writers] += 1
             yield text
         first = text

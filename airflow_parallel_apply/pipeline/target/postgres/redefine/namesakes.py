@@ -11,6 +11,7 @@ behind each. Where a table or column has another name here, and the statements h
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from airflow_parallel_apply.postgres.quoting import quoted
 
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
 _COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
+_GENERATES: Final = re.compile(r"\bset\s+expression\b", re.IGNORECASE)
 _CALLS: Final = re.compile(
     r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|call)\b"
     r"|\b(?:perform|call|execute(?!\s+(?:function|procedure|on)\b))\b",
@@ -44,12 +46,13 @@ _QUOTES: Final = str.maketrans("", "", "'\"")
 
 class _Table(NamedTuple):
     """A table here: the names of its columns by the source's numbers, and the types of all by their names, None where
-    they are computed.
+    they are computed. `above`: the tables that it inherits from.
     """
 
     name: Name
     columns: dict[int, str]
     types: dict[str, str | None]
+    above: tuple[Name, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,11 @@ class _Texts:
         """True if one may give rows other values, by others of theirs."""
         return any(_COMPUTES.search(text) for text in self.texts)
 
+    @property
+    def generate(self) -> bool:
+        """The same of a column that is generated: it reads none of its kind."""
+        return any(_GENERATES.search(text) for text in self.texts)
+
     def rename_type(self, before: str, now: str) -> bool:
         """True if one gives a type another name."""
         return any(renames_type(text, before, now) for text in self.texts)
@@ -82,7 +90,12 @@ class _Texts:
 
     def have_table(self, name: Name) -> bool:
         """The same of a table's, unless with another schema."""
-        return self._match(rf"(?<![.\w])(?:{_word(name[0])}\.)?{_word(name[1])}")
+        return self._match(_table_words(name))
+
+    def read_rows(self, name: Name) -> bool:
+        """True if a USING may read a table's rows as a whole: what is in them need not be named."""
+        words = rf"\btype\b[^;]*\busing\b[^;]*{_table_words(name)}(?!\w|\s*\.\s*\w)"
+        return any(re.search(words, text, re.IGNORECASE) for text in self.texts)
 
     def _match(self, words: str) -> bool:
         return any(re.search(rf"{words}(?!\w)", text, re.IGNORECASE) for text in self.texts)
@@ -118,18 +131,26 @@ class _Pair:
         met = {here[number]: None for number in self.dropped if then.get(number, here[number]) != here[number]}
         for number, name in then.items() if self._is_named else ():
             is_anothers, is_renamed = numbers.get(name, number) != number, here.get(number, name) != name
-            if (is_anothers or is_renamed) and (self.texts.have(name) or (self.texts.call and is_anothers)):
+            if (is_anothers or is_renamed) and (self._have(name) or (self.texts.call and is_anothers)):
                 met |= {own: None for own in (name, here.get(number)) if own in numbers}
         return [*met]
 
     @property
     def other_types(self) -> list[tuple[str, str]]:
-        """The columns, with their types at the source, that a USING reads and that have other types here."""
-        if not (self._is_named and self.texts.compute):
+        """The columns, with their types at the source, that a USING or an expression reads and that have other ones
+        here.
+        """
+        if not (self._is_named and (self.texts.compute or self.texts.generate)):
             return []
         names = {number: self.here.columns.get(number, self.then.columns[number]) for number in self.then.types}
         found = ((names[number], type_name) for number, type_name in self.then.types.items())
-        return [one for one in found if self._has_other_type(*one) and self.texts.have(one[0])]
+        return [
+            one
+            for one in found
+            if (self.texts.compute or self.here.types.get(one[0]) is not None)
+            and self._has_other_type(*one)
+            and self._have(one[0])
+        ]
 
     def _has_other_type(self, name: str, then: str) -> bool:
         """True if a column has another type here, unless that is the one which the statements gave another name."""
@@ -138,7 +159,14 @@ class _Pair:
 
     @property
     def _is_named(self) -> bool:
-        return self.is_last and (self.texts.call or self.texts.have_table(self.here.name))
+        return self.is_last and (self.texts.call or any(map(self.texts.have_table, self._names)))
+
+    @property
+    def _names(self) -> tuple[Name, ...]:
+        return self.here.name, *self.here.above
+
+    def _have(self, name: str) -> bool:
+        return self.texts.have(name) or any(map(self.texts.read_rows, self._names))
 
 
 @contextmanager
@@ -182,6 +210,10 @@ def _word(name: str) -> str:
     return re.escape(name.translate(_QUOTES))
 
 
+def _table_words(name: Name) -> str:
+    return rf"(?<![.\w])(?:{_word(name[0])}\.)?{_word(name[1])}"
+
+
 def _here(connection: Connection, session: Session, step: Statement) -> dict[int, _Table]:
     """Those tables that the statement tells of, by the oids of the source's."""
     here: dict[int, _Table] = {}
@@ -192,8 +224,8 @@ def _here(connection: Connection, session: Session, step: Statement) -> dict[int
             statement("applied_tables", "names"),
             {"pipeline": session.pipeline, "oids": [one.oid for one in step.names]},
         ).fetchall()
-    for oid, schema, table, number, column, type_name in found:
-        found_table = here.setdefault(oid, _Table((schema, table), {}, {}))
+    for oid, schema, table, above, number, column, type_name in found:
+        found_table = here.setdefault(oid, _Table((schema, table), {}, {}, tuple(map(tuple, above))))
         found_table.types[column] = type_name
         if number is not None:
             found_table.columns[number] = column
@@ -237,21 +269,27 @@ def _is_mended_by_renames(pairs: Iterable[_Pair], step: Statement) -> bool:
     return are_known and not step.beside and not step.is_behind_rows and not _RENAMES.search(step.text)
 
 
-def _renames(connection: Connection, pairs: Iterable[_Pair]) -> Iterator[str]:
+def _renames(connection: Connection, pairs: Sequence[_Pair]) -> Iterator[str]:
     """The statements that give the tables and their columns the names that they had at the source then. An inherited
-    column gets its name with the table above.
+    column gets its name in the table above.
     """
     names = [(pair.here.name, pair.then.table) for pair in pairs]
     tables = tuple((old, new) for old, new in names if new is not None and new != old)
     if tables:
         for one in renaming_statements(Renaming(pairs=tables, is_certain=True)):
             yield one.as_string(None)
+    told = {pair.here.name for pair in pairs}
+    wanted: defaultdict[Name, dict[str, str]] = defaultdict(dict)
+    held: defaultdict[Name, set[str]] = defaultdict(set)
     for pair in pairs:
-        here, name, theirs = pair.here, pair.then.table or pair.here.name, pair.then.columns
-        wanted = [
-            (own, theirs[number])
-            for number, own in here.columns.items()
-            if theirs.get(number, own) != own and owner_of_column(connection, quoted(*here.name), quoted(own)) is None
-        ]
-        for one in renaming([(name, own, new) for own, new in wanted], [*here.columns.values()]):
+        here, theirs = pair.here, pair.then.columns
+        for number, own in here.columns.items():
+            if theirs.get(number, own) != own:
+                above = owner_of_column(connection, quoted(*here.name), quoted(own))
+                if above not in told:
+                    name = above or pair.then.table or here.name
+                    wanted[name][own] = theirs[number]
+                    held[name].update(here.columns.values())
+    for name, others in wanted.items():
+        for one in renaming([(name, own, new) for own, new in others.items()], [*held[name]]):
             yield one.as_string(None)

@@ -101,9 +101,22 @@ WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
     AND (n.nspname, c.relname) = (%(schema)s, %(table)s);
 
 -- name: names
--- The noted tables of these of the source's that are there, with the names that they and their columns have, the types of
--- those that are not computed, and the source's number of a column, where it is noted.
-SELECT known.source_oid, n.nspname::text, c.relname::text, held.number, held.name, held.type_name
+-- The noted tables of these of the source's that are there, with the names that they, the tables above them and their
+-- columns have, the types of those that are not computed, and the source's number of a column, where it is noted.
+SELECT
+    known.source_oid, n.nspname::text, c.relname::text,
+    (
+        WITH RECURSIVE above (oid) AS (
+            SELECT inhparent FROM pg_catalog.pg_inherits WHERE inhrelid = known.target
+            UNION
+            SELECT i.inhparent FROM above JOIN pg_catalog.pg_inherits i ON i.inhrelid = above.oid
+        )
+        SELECT coalesce(jsonb_agg(jsonb_build_array(an.nspname, a.relname)), '[]')
+        FROM above
+        JOIN pg_catalog.pg_class a ON a.oid = above.oid
+        JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace
+    ),
+    held.number, held.name, held.type_name
 FROM {schema}.applied_table known
 JOIN pg_catalog.pg_class c ON c.oid = known.target
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
