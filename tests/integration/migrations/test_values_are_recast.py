@@ -68,6 +68,7 @@ HIDDEN_CASTS = {
     "a cast by another type": "ALTER TABLE t ALTER n TYPE numeric(9,3) USING n::numeric(9,1)",
     "one beside a cast": "ALTER TABLE t ALTER b TYPE bigint USING b::bigint, ALTER n TYPE numeric(9,3) USING n * 2",
     "one behind a comment with a cast": "ALTER TABLE t ALTER b TYPE bigint -- ALTER id TYPE bigint\nUSING id::bigint",
+    "one beside more casts than are read": "ALTER TABLE t ALTER b TYPE bigint USING b::bigint;" * 101,
 }  # fmt: skip
 
 HIDDEN = HIDDEN_CASTS | {

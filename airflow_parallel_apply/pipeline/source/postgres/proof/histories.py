@@ -129,7 +129,7 @@ class History:
     """
 
     names: Names
-    columns: Mapping[int, LivingColumn]
+    columns: Mapping[int, PlacedColumn]
     shapes: Sequence[Shape]
     tellers: Sequence[frozenset[int]]
     is_renamed: Renames
@@ -181,7 +181,7 @@ def history_of(connection: psycopg.Connection[Any], pair: Pair, messages: Sequen
     return found
 
 
-def _of_renamed_types(columns: Mapping[int, LivingColumn], shapes: Sequence[Shape], now: Look) -> frozenset[int]:
+def _of_renamed_types(columns: Mapping[int, PlacedColumn], shapes: Sequence[Shape], now: Look) -> frozenset[int]:
     told = {number: column for shape in shapes for number, column in shape.columns.items()}
     return frozenset(
         number
@@ -262,7 +262,7 @@ def _step(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]
     return _Step(altered, True, now, before.retyped(now), is_one)
 
 
-class LivingColumn(NamedTuple):
+class PlacedColumn(NamedTuple):
     """`place`: where statements alter it. `tables`: what these may call that."""
 
     name: str
@@ -271,10 +271,10 @@ class LivingColumn(NamedTuple):
     tables: Names
 
 
-def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, LivingColumn]:
+def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, PlacedColumn]:
     """A table's columns by number."""
     rows = connection.execute(_COLUMNS, {"oid": oid}).fetchall()
     return {
-        number: LivingColumn(name, type_name, place, frozenset((schema, table) for schema, table in tables))
+        number: PlacedColumn(name, type_name, place, frozenset((schema, table) for schema, table in tables))
         for number, name, type_name, place, tables in rows
     }

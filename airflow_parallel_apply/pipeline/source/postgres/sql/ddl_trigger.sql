@@ -83,8 +83,8 @@ REVOKE ALL ON FUNCTION parallel_apply.capture_ddl() FROM PUBLIC;
 -- ALTER age TYPE bigint USING age::bigint, (age::bigint) or CAST(age AS bigint). To numbers, times and texts of any length
 -- alone: an explicit cast to other types may cut what one without USING refuses. What is no code may be taken for a USING,
 -- and for one that does not cast, but not the other way round: a USING and its words follow each other without a comment,
--- and a text in which a comment may end with its line is not read. Words are compared as the server reads them: in Turkish
--- an i is none of USING.
+-- and a text in which a comment may end with its line is not read, nor one of more than a hundred, which each rewrite would
+-- read again. Words are compared as the server reads them: in Turkish an i is none of USING.
 CREATE OR REPLACE FUNCTION parallel_apply.only_casts(query text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $casts$
@@ -97,7 +97,7 @@ DECLARE
     cast_column text := of_column || E'\\s*::\\s*' || of_type;
     uses bigint := (SELECT count(*) FROM regexp_matches(told, E'\\musing\\M', 'gi'));
 BEGIN
-    IF uses = 0 OR strpos(told, '--') > 0 THEN
+    IF uses = 0 OR uses > 100 OR strpos(told, '--') > 0 THEN
         RETURN uses = 0;
     END IF;
     told := regexp_replace(told, E'\\musing\\s*\\(\\s*' || cast_column || E'\\s*\\)', E'using \\1::\\2', 'gi');
