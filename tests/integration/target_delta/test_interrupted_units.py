@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from airflow_parallel_apply.pipeline.errors import OwnershipLost, TargetError
+from airflow_parallel_apply.pipeline.model.epoch import Merging
 from airflow_parallel_apply.pipeline.target.delta import applying, positions
 from airflow_parallel_apply.pipeline.target.delta.known import KnownTable
 from airflow_parallel_apply.pipeline.target.delta.merge import merge
@@ -17,6 +19,7 @@ from airflow_parallel_apply.pipeline.target.delta.state import Decided, State
 from airflow_parallel_apply.pipeline.target.steps import Merge
 from tests.integration.target_delta.units import LOOSE, A, B, delete, insert, rig_of_three_tables, update  # noqa: F401  # a fixture
 from tests.support.lake import LakeRig
+from tests.support.log_rows import Row
 from tests.support.variants import gated
 
 
@@ -87,6 +90,37 @@ def test_a_lane_that_dies_behind_any_commit_leaves_a_unit_that_is_there_once(
         if is_over:
             break
     assert number == 7, "claim, decision, three tables, position; and one that outlives all"
+
+
+@pytest.mark.parametrize("ahead", [0, 1], ids=["the first channel is ahead", "the last channel is ahead"])
+def test_a_unit_of_channels_that_stand_apart_is_there_once_wherever_its_lane_dies(
+    rig: LakeRig, killed_at: Callable[[int | None], list[str]], ahead: int
+) -> None:
+    """The channel that is ahead has committed to the unit's end by itself: it says nothing of the others' rows."""
+    number, seqno, is_over = 0, -1, False
+    while not is_over:
+        number += 1
+        seqno, before = seqno + 1, seqno
+        rig.apply(before, seqno, [insert(seqno, f"ahead {seqno}", "v", "w")], channel=ahead)
+        rows = [insert(seqno, f"behind {seqno}", "v", "w"), insert(seqno, f"behind {seqno}", of=3)]
+
+        def meet(claim: str, *, after: int = before, last: int = seqno, rows: Sequence[Row] = rows) -> None:
+            target = rig.open()
+            if target.take(None, generation=1, token=claim).seqno < last:
+                standing = tuple(last if channel == ahead else after for channel in range(2))
+                unit = replace(rig.unit(after, last, claim=claim, channel=None), kind=Merging(standing))
+                target.commit(unit, [Merge(rig.stage(unit, rows))])
+
+        made = killed_at(number)
+        with suppress(Killed):
+            meet("dying")
+        is_over = len(made) < number
+        killed_at(None)
+        meet("next")
+        assert rig.seqnos() == [seqno, seqno]
+        assert len(rig.rows(A)) == 2 * number
+        assert len(rig.rows(LOOSE)) == number
+    assert number == 6, "claim, decision, two tables, positions; and one that outlives all"
 
 
 def test_a_zombie_is_refused_by_the_target_and_changes_nothing(rig: LakeRig) -> None:

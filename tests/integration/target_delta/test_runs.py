@@ -305,3 +305,20 @@ def test_a_copy_into_a_table_that_has_rows_is_refused_before_anything_is_made(ri
     with pytest.raises(ParallelApplyError, match="has rows in the lake"):
         rig.prepare()
     assert rig.rows("SELECT pubname FROM pg_publication", side="source") == []
+
+
+@gated
+@pytest.mark.parametrize("key", [1, 4], ids=["the first channel is ahead", "the last channel is ahead"])
+def test_channels_that_a_failed_run_left_apart_meet_under_epoch_consistency(rig: Rig, lake: Path, key: int) -> None:
+    """`key`: of a row that somebody else wrote, which stops its channel, while the other one goes on."""
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (0)")
+    rig.run()
+    rig.write("INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 40) i")
+    table = DeltaTable(f"{lake}/public/t")
+    write_deltalake(table, pa.Table.from_pylist([{"id": key}], schema=table.to_pyarrow_table().schema), mode="append")
+    with pytest.raises(TargetError, match=f"key {key}: .* is in the table already"):
+        rig.run()
+    DeltaTable(f"{lake}/public/t").delete(f"id = {key}")
+    rig.having(consistency=Consistency.EPOCH).run()
+    assert of_lake(lake) == of_source(rig)

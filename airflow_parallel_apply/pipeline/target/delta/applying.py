@@ -218,4 +218,9 @@ def _require_whole(relation: Relation, trouble: tuple[str, str] | None) -> None:
 
 
 def _channels(state: State, decided: Decided) -> Sequence[int]:
-    return range(len(state.positions)) if decided.scope is None else [decided.scope]
+    """Those that a unit moves, the slowest first: of channels that stand apart, one may be at the unit's end without
+    it, and its transaction tells nothing then.
+    """
+    if decided.scope is not None:
+        return [decided.scope]
+    return [at.channel for at in sorted(state.positions, key=lambda at: at.seqno)]
