@@ -16,8 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from tests.hunt.hints import MISSING
 from tests.hunt.hunter import Hunter
+from tests.hunt.person import MISSING
 from tests.hunt.shrink import script, shrink
 from tests.hunt.state import State, signature
 from tests.hunt.step import Trial

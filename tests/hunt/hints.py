@@ -6,29 +6,17 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
-
 from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
-from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.model.finding import Side, errors
 from tests.hunt.by_hand import is_by_hand, named, repeated
-from tests.hunt.commands import invoked
+from tests.hunt.person import COMMAND, OTHERWISE, Person, at_source
 from tests.hunt.verdicts import RED, Caught
 from tests.support.rig import execute
 
 if TYPE_CHECKING:
     from tests.hunt.player import Player
 
-_SQL: Final = re.compile(
-    r"\b(?:ALTER|COMMENT ON|CREATE|DROP|GRANT|INSERT INTO|UPDATE|DELETE FROM|TRUNCATE|SET|RESET)"
-    r"\s+[A-Z\"a-z].*?(?=;|\), then| at the target\b| at the source\b|\. |\.$|, then|, or |$)"
-)
-_PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")
-_COMMAND: Final = re.compile(
-    r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*"
-)
-_SWITCH: Final = "SELECT pg_switch_wal()"
 _TAKEN_AS_DONE: Final = re.compile(r"run once with ddl=skip(?: and until=([0-9A-F]+/[0-9A-F]+))?")
 _SKIPS: Final = re.compile(
     r"run once with ddl=skip and until=([0-9A-F]+/[0-9A-F]+), which skips (?:this statement(?: alone)?|what its "
@@ -39,31 +27,20 @@ _SENT: Final = re.compile(
     r"were copied anew since: (?P<texts>.*?)\.(?: |$)"
 )
 """DDL that a run with ddl=skip passes over besides."""
-_TIMES_REFUSED: Final = 3
-"""How often a command may say what else is to be done first."""
 _MADE_SINCE: Final = "may have been made since: if so, run once with ddl=skip"
 _AS_IT_IS: Final = "Where it has what the statement makes already"
 """Begins what helps only where the target is as if the statement had been run."""
 _LACKING: Final = re.compile(r'"(?:\w+\.)?(\w+)" does not exist')
 _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
-_OTHERWISE: Final = "Should it fail for a value that is there"
-"""Begins what helps where the command before it does not."""
-_GO_ON: Final = "Then go on: "
-"""Ends what is done at the source before the rest."""
-_AT_SOURCE: Final = re.compile(r"(?<!\. )(?<!: )\bat the source\b(?!')")
 
 
-MISSING: Final = "a hint names a command that is not there"
-
-
-class Follower:
-    """Follows the hints of one run until it is green. `done`: what was executed so far."""
+class Follower(Person):
+    """Follows the hints of one run until it is green."""
 
     def __init__(self, player: Player) -> None:
-        self._player = player
+        super().__init__(player)
         self._by_hand: set[str] = set()
-        self.done: list[str] = []
         self._told: list[str] = []
         self._last = ""
 
@@ -77,7 +54,7 @@ class Follower:
         if times > 2:
             raise Caught("hints lead nowhere", told)
         if not times:
-            hint = hint.partition(_OTHERWISE)[0]
+            hint = hint.partition(OTHERWISE)[0]
             hint = re.sub(f"Such a run skips {_SENT.pattern}", "", hint)
         if not times and _AS_IT_IS in hint and (how := self._made_first(told)):
             return how
@@ -116,7 +93,7 @@ class Follower:
         raise Caught(kind, told)
 
     def _shell(self, error: Exception, hint: str) -> str:
-        found = _COMMAND.search(hint)
+        found = COMMAND.search(hint)
         if found is None:
             return ""
         before = self._sql(error, hint[: found.start()])
@@ -124,72 +101,11 @@ class Follower:
             before = self._change(error, "by hand")
         return f"{before}; {self.command(found.group().rstrip('.:'))}"
 
-    def command(self, text: str) -> str:
-        """A command of `parallel-apply`, with the pipeline's options where it leaves them out."""
-        result, done = invoked(self._player.rig, text), text
-        if "No such command" in result.output:
-            raise Caught(MISSING, text)
-        self.done.append(text)
-        if result.exit_code and "COMMIT PREPARED or ROLLBACK PREPARED" in " ".join(result.output.split()):
-            done = f"{done}, after {self._player.end_sessions()}"
-            result = invoked(self._player.rig, text)
-        for _ in range(_TIMES_REFUSED):
-            refused = " ".join(result.output.split())
-            if not result.exit_code or "Hint:" not in refused:
-                break
-            hint = refused.split("Hint:")[1]
-            if not (how := self._switched(Exception(refused), hint) or self._sql(Exception(refused), hint)):
-                break
-            done = f"{done}, after {how}"
-            result = invoked(self._player.rig, text)
-        return f"{done}: {result.exit_code} {result.output.strip()[-1000:]}"
-
-    def _sql(self, error: Exception, hint: str) -> str:
-        first, then, rest = hint.rpartition(_GO_ON)
-        before = self._execute(Side.SOURCE, _statements(first)) if then else ""
-        statements = _statements(rest)
-        if not statements:
-            return before
-        is_of_source = str(error).startswith("the source") and "at the target" not in rest
-        at_source = isinstance(error, SourceError) or is_of_source or bool(_AT_SOURCE.search(rest))
-        done = self._execute(Side.SOURCE if at_source else Side.TARGET, statements)
-        return f"{before}; {done}" if before else done
-
-    def _execute(self, side: Side, statements: list[str]) -> str:
-        ran: list[str] = []
-        settings: list[str] = []
-        for statement in statements:
-            if statement.startswith(("SET ", "RESET ")):
-                settings.append(statement)
-                continue
-            try:
-                self._execute_one(side, "; ".join((*settings, statement)))
-                ran.append(f"{side}: {statement}")
-            except psycopg.Error as failure:
-                ran.append(f"{side}: {statement} FAILED {failure.diag.message_primary}")
-        self.done += ran
-        return "; ".join(ran)
-
-    def _execute_one(self, side: Side, statement: str) -> None:
-        """As somebody who may: at the source as the pipeline's role, if that suffices."""
-        rig = self._player.rig_of_owner
-        try:
-            execute(rig.source_dsn if side is Side.SOURCE else rig.target_dsn, statement)
-        except psycopg.errors.InsufficientPrivilege:
-            execute(self._player.world.servers[side].dsn("hunt"), statement)
-
     def _check_first(self, error: Exception, hint: str) -> str:
         """Follow `check`, and behind it the hint itself."""
         if "run that first" not in hint:
             return ""
         return f"{self._check(error, hint)}; {self._shell(error, hint) or self._sql(error, hint)}"
-
-    def _switched(self, error: Exception, hint: str) -> str:
-        """As a superuser."""
-        if _SWITCH not in hint:
-            return ""
-        execute(self._player.world.servers["source"].dsn("hunt"), _SWITCH)
-        return _SWITCH
 
     def _emptied(self, error: Exception, hint: str) -> str:
         """The target's tables that have rows where the first run is to find none."""
@@ -204,7 +120,7 @@ class Follower:
             self._execute(side, statements)
             for finding in (checked.findings if "parallel-apply check" in hint else errors(checked.findings))
             if finding.fix and finding.side in (Side.SOURCE, Side.TARGET)
-            for side, statements in ((Side.SOURCE, _at_source(finding.note)), (finding.side, list(finding.fix)))
+            for side, statements in ((Side.SOURCE, at_source(finding.note)), (finding.side, list(finding.fix)))
             if statements
         ]
         return "; ".join(done) or self._own(error, hint)
@@ -349,14 +265,6 @@ class Follower:
             execute(self._player.ledger_dsn, LAPSE)
             return "again"
         return ""
-
-
-def _at_source(note: str) -> list[str]:
-    return _statements(note) if _AT_SOURCE.search(note) else []
-
-
-def _statements(text: str) -> list[str]:
-    return [found.strip() for found in _SQL.findall(text) if not _PLACEHOLDER.search(found)]
 
 
 def _routing(config: Any) -> dict[str, Any]:
