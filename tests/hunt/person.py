@@ -1,4 +1,4 @@
-"""What a careful person does: statements at a side, commands of `parallel-apply`, and what these say in turn."""
+"""Does as a careful person would: statements at a side, commands of `parallel-apply`, and what these say in turn."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Person:
         return f"{done}: {result.exit_code} {result.output.strip()[-1000:]}"
 
     def _refused(self, error: Exception, hint: str, *, is_again: bool) -> str:
-        """What helps where a command was refused; the table is emptied where the same helped nothing before."""
+        """Do what helps where a command was refused; the table is emptied where the same helped nothing before."""
         emptied = ""
         if is_again and "empty the table" in hint and (table := _OF_TABLE.search(str(error))):
             emptied = self._execute(Side.TARGET, [f"TRUNCATE {table.group(1)} CASCADE"])
