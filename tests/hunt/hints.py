@@ -33,6 +33,7 @@ _AS_IT_IS: Final = "Where it has what the statement makes already"
 _LACKING: Final = re.compile(r'"(?:\w+\.)?(\w+)" does not exist')
 _VOUCHED_FOR: Final = "Only where there was no USING"
 """Begins what a person does who knows the statement, and what it made of older rows."""
+_NOTHING_ELSE: Final = "Restore the target from a backup, or start anew"
 
 
 class Follower(Person):
@@ -99,7 +100,9 @@ class Follower(Person):
         before = self._sql(error, hint[: found.start()])
         if "the same ALTER TYPE" in hint[: found.start()]:
             before = self._change(error, "by hand")
-        return f"{before}; {self.command(found.group().rstrip('.:'))}"
+        done = f"{before}; {self.command(found.group().rstrip('.:'))}"
+        # The command's own hint, which knows more than the one that led to it.
+        return f"{done}; {self._anew(error, done)}" if _NOTHING_ELSE in done else done
 
     def _check_first(self, error: Exception, hint: str) -> str:
         """Follow `check`, and behind it the hint itself."""
