@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,20 +36,18 @@ def without_rows(
     segment: Segment,
     name: str,
     *,
-    relation_ids: Set[int],
-    last_seqno: int,
+    through: Mapping[int, int],
     bucket_count: int,
 ) -> Segment | None:
-    """Write the segment anew without rows of these relations up to a seqno. None where it has none of them. The
-    transactions keep their numbers, their marks and their counts.
+    """Write the segment anew without rows of these relations, of each up to a seqno. None where it has none of them.
+    The transactions keep their numbers, their marks and their counts.
     """
     path = directory.rows_path(segment.name)
     with file_errors(path):
         seen = pq.read_table(path, columns=["relation_id", "seqno"])
-    doomed = pc.and_(
-        pc.is_in(seen.column("relation_id"), pa.array(sorted(relation_ids), pa.int32())),
-        pc.less_equal(seen.column("seqno"), last_seqno),
-    )
+    ids = pa.array(through, pa.int32())
+    last = pc.take(pa.array(through.values(), pa.int64()), pc.index_in(seen.column("relation_id"), ids))
+    doomed = pc.fill_null(pc.less_equal(seen.column("seqno"), last), False)
     if not pc.any(doomed).as_py():
         return None
     verify_segment(directory, segment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -81,8 +81,8 @@ class UnpublishedSegments:
         if not self._buffer.is_empty:
             self._close_segment(ended_below=self._buffer.next_seqno)
 
-    def leave_out(self, segments: Sequence[Segment], relation_ids: Set[int], *, last_seqno: int) -> None:
-        """Replace published segments by ones without rows of these relations up to a seqno."""
+    def leave_out(self, segments: Sequence[Segment], through: Mapping[int, int]) -> None:
+        """Replace published segments by ones without rows of these relations, of each up to a seqno."""
         for segment in segments:
             name = self._next_name()
             self._names.append(name)
@@ -90,8 +90,7 @@ class UnpublishedSegments:
                 self._directory,
                 segment,
                 name,
-                relation_ids=relation_ids,
-                last_seqno=last_seqno,
+                through=through,
                 bucket_count=self._bucket_count,
             )
             if written is not None:

@@ -198,16 +198,18 @@ class DirectoryLogWriter:
         moved = [one for name, one in given.items() if one.below_offset > before.get(name, 0)]
         if not moved:
             return
-        names = {(one.schema, one.table) for one in moved}
-        oids = {one.oid for one in moved if one.oid is not None}
-        ids = {
-            relation.relation_id
-            for relation in state.relations
-            if (relation.schema, relation.table) in names or relation.oid in oids
-        }
         kept = [segment for segment in state.segments if segment.last_seqno > after_seqno]
-        last_seqno = last_seqno_below(self._directory, kept, min(one.below_offset for one in moved))
-        self._unpublished.leave_out(kept, ids, last_seqno=last_seqno)
+        through: dict[int, int] = {}
+        for offset in sorted({one.below_offset for one in moved}):
+            there = [one for one in moved if one.below_offset == offset]
+            names, oids = {(one.schema, one.table) for one in there}, {one.oid for one in there} - {None}
+            ids = (
+                relation.relation_id
+                for relation in state.relations
+                if (relation.schema, relation.table) in names or relation.oid in oids
+            )
+            through |= dict.fromkeys(ids, last_seqno_below(self._directory, kept, offset))
+        self._unpublished.leave_out(kept, through)
 
     def purge(self, through_seqno: int, *, older_than: datetime | None = None) -> tuple[Segment, ...]:
         self._check_alive()

@@ -24,3 +24,16 @@ def test_one_of_which_nothing_is_passed_over_keeps_no_rows_of_others(tmp_path: P
     left = [seqno for batch in reader.rows(NO_SEQNO, 1) for seqno in batch.column("seqno").to_pylist()]
     assert left == [1]
     assert {one.table for one in reader.state().passed_over} == {"t", "gone"}
+
+
+def test_each_keeps_no_rows_below_its_own_offset(tmp_path: Path) -> None:
+    url = str(tmp_path / "log")
+    make_log(url)
+    append(url, 0, [[Change("I", number, "a")] for number in range(3)])
+    writer = open_writer(url)
+    copied = PassedOver(schema="public", table="t", below_offset=20, recopy_id="copy")
+    lost = PassedOver(schema="public", table="former", below_offset=10, recopy_id="copy")
+    writer.pass_over([lost, copied], after_seqno=NO_SEQNO)
+    writer.commit(writer.state().captured_offset)
+    left = [seqno for batch in open_reader(url).rows(NO_SEQNO, 2) for seqno in batch.column("seqno").to_pylist()]
+    assert left == [2]
