@@ -157,6 +157,18 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
     assert rig.rows(generated) == [("g",)]
 
 
+def test_types_that_missing_columns_need_are_made_before_them(rig: Rig, limited: Rig) -> None:
+    execute(
+        rig.source_dsn,
+        """CREATE TYPE "Role" AS ENUM ('READER', 'WRITER')""",
+        """CREATE DOMAIN "mainRole" AS "Role" CHECK (VALUE <> 'READER')""",
+        'ALTER TABLE t ADD COLUMN role "mainRole", ADD COLUMN roles "Role"[]',
+    )
+    for finding in look(limited).findings:
+        fix(limited, finding)
+    assert look(limited).findings == ()
+
+
 @gated
 def test_a_run_needs_the_schemas_that_tables_are_in_and_with_ddl_apply_those_that_they_may_go_to(
     rig: Rig, limited: Rig

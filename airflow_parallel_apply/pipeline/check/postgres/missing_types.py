@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
-from airflow_parallel_apply.pipeline.copy.postgres.definitions import TypeDefinition, read_definitions
+from airflow_parallel_apply.pipeline.copy.postgres.definitions import TypeDefinition, read_definitions, read_types
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
@@ -67,12 +67,7 @@ def _types(
         kinds = list(read_definitions(session.catalog(), missing).types)
         for relation, table in wanted:
             if table is not None:
-                lacks = [column.type_name for column in relation.columns if column.name in table.missing_columns]
-                kinds += [
-                    kind
-                    for kind in read_definitions(session.catalog(), [relation]).types
-                    if any(type_name.startswith(f"{kind.schema}.{kind.name}") for type_name in lacks)
-                ]
+                kinds += read_types(session.catalog(), relation, table.missing_columns)
         return kinds
 
 

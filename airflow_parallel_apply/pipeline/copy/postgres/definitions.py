@@ -85,10 +85,18 @@ class Definitions:
         return f"Left out defaults that call functions or sequences of the source's own: {', '.join(columns)}."
 
 
+def read_types(
+    connection: psycopg.Connection[Any], relation: Relation, columns: Sequence[str]
+) -> tuple[TypeDefinition, ...]:
+    """Read what these columns of a table of the source are made of, in the order in which it has to be made. Errors:
+    psycopg's own.
+    """
+    return _types(connection, _oids(connection, [relation]), columns)
+
+
 def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> Definitions:
     """Read the definitions of these tables of the source. Errors: psycopg's own."""
-    names = named((relation.schema, relation.table) for relation in relations)
-    oids = [oid for (oid,) in connection.execute(_sql("tree"), names)]
+    oids = _oids(connection, relations)
     wanted = {"oids": oids, "heirs": [oid for (oid,) in connection.execute(_sql("heirs"), {"oids": oids})]}
     tables = tuple(
         TableDefinition(
@@ -96,10 +104,7 @@ def read_definitions(connection: psycopg.Connection[Any], relations: Sequence[Re
         )
         for schema, table, is_partition, text, left_out in connection.execute(_sql("tables"), wanted)
     )
-    types = tuple(
-        TypeDefinition(schema=schema, name=name, text=text)
-        for schema, name, text in connection.execute(_sql("types"), wanted)
-    )
+    types = _types(connection, oids)
     sequences = tuple(
         SequenceDefinition(
             schema=schema, name=name, table=(table_schema, table), column=column, is_identity=is_identity, text=text
@@ -148,6 +153,21 @@ def sequence_value(connection: psycopg.Connection[Any], sequence: SequenceDefini
         sql.SQL("SELECT last_value, is_called FROM {}").format(sql.Identifier(sequence.schema, sequence.name))
     ).fetchone()
     return (row[0], row[1]) if row is not None else (1, False)
+
+
+def _oids(connection: psycopg.Connection[Any], relations: Sequence[Relation]) -> list[int]:
+    """Those of tables and all their partitions."""
+    names = named((relation.schema, relation.table) for relation in relations)
+    return [oid for (oid,) in connection.execute(_sql("tree"), names)]
+
+
+def _types(
+    connection: psycopg.Connection[Any], oids: Sequence[int], columns: Sequence[str] | None = None
+) -> tuple[TypeDefinition, ...]:
+    found = connection.execute(
+        _sql("types"), {"oids": list(oids), "columns": None if columns is None else list(columns)}
+    )
+    return tuple(TypeDefinition(schema=schema, name=name, text=text) for schema, name, text in found)
 
 
 def _sql(name: str) -> sql.Composed:

@@ -24,12 +24,14 @@ WHERE c.oid = ANY (%(oids)s::bigint[]::oid[]) AND NOT c.relispartition
 ORDER BY c.oid;
 
 -- name: types
--- What the columns are made of and no extension brings; what others are made of first. Left out are a domain's default that
--- needs something of the source's own, and a constraint that values which are there may break (NOT VALID).
+-- What columns are made of, all or those of these names, and no extension brings; what others are made of first. Left out
+-- are a domain's default that needs something of the source's own, and a constraint that values which are there may break
+-- (NOT VALID).
 WITH RECURSIVE wanted (oid, depth) AS (
     SELECT a.atttypid, 0
     FROM pg_attribute a
     WHERE a.attrelid = ANY (%(oids)s::bigint[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+        AND (%(columns)s::text[] IS NULL OR a.attname = ANY (%(columns)s::text[]))
     UNION
     SELECT x.oid, w.depth + 1
     FROM wanted w
