@@ -34,6 +34,7 @@ from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, op
 from airflow_parallel_apply.pipeline.run.seeding import feed_limits, replanner, reviver
 from airflow_parallel_apply.pipeline.run.sessions import (
     HANDOVER_LEASE,
+    bring_up_to_date,
     claimant_of,
     open_session,
     opened_bounds,
@@ -153,6 +154,7 @@ def _take_ground(opened: OpenedRun, config: PipelineConfig, target: Endpoint, qu
     with ExitStack() as stack:
         sessions = tuple(stack.enter_context(closing(open_session(target, config))) for _ in range(4))
         tasks = stack.enter_context(closing(open_pipeline_queue(sessions[0].target, target, queue, config.pipeline)))
+        bring_up_to_date(sessions[0])
         state = require_opened(sessions[0], opened)
         if state.generation == opened.generation:
             tasks.require(state)

@@ -21,7 +21,13 @@ from airflow_parallel_apply.pipeline.model.position import Position, all_equal, 
 from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.run.bounds import stopped_at
 from airflow_parallel_apply.pipeline.run.pipeline_queue import PipelineQueue, open_pipeline_queue
-from airflow_parallel_apply.pipeline.run.sessions import claimant_of, open_session, opened_bounds, require_opened
+from airflow_parallel_apply.pipeline.run.sessions import (
+    bring_up_to_date,
+    claimant_of,
+    open_session,
+    opened_bounds,
+    require_opened,
+)
 from airflow_parallel_apply.pipeline.run.values import ClosedRun, OpenedRun
 from airflow_parallel_apply.pipeline.store.choice import chosen_store
 from airflow_parallel_apply.pipeline.store.open import store_status
@@ -53,6 +59,7 @@ def close_run(
         closing(open_session(target, config)) as writing,
         closing(open_pipeline_queue(writing.target, target, queue, config.pipeline)) as tasks,
     ):
+        bring_up_to_date(writing)
         owned = require_opened(writing, opened)
         if owned.generation != opened.generation:
             raise generation_over(config.pipeline, opened.generation)

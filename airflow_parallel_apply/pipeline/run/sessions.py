@@ -33,6 +33,14 @@ def open_session(endpoint: Endpoint, config: PipelineConfig) -> PipelineSession:
     return open_pipeline(endpoint, config.pipeline, log_url=config.log_url)
 
 
+def bring_up_to_date(session: PipelineSession) -> None:
+    """Bring the tables of ledger and target to this release's form, for a run that an earlier one opened. Those of a
+    pipeline that was removed are not made again.
+    """
+    if session.ledger.is_installed() and session.target.is_installed():
+        session.migrate()
+
+
 def require_opened(session: PipelineSession, opened: OpenedRun) -> PipelineState:
     """The pipeline's state, if no other run owns it. Errors: those of `require_pipeline`."""
     return require_pipeline(

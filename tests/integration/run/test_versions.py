@@ -1,4 +1,4 @@
-"""Pipelines between servers of different versions."""
+"""Pipelines between servers of different versions, and runs that another release of this package goes on with."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start
 from airflow_parallel_apply.pipeline.model.finding import Severity
+from airflow_parallel_apply.pipeline.target.postgres import schema
 from tests.support.clusters import CopiedServer
+from tests.support.ddl_messages import ddl, install
 from tests.support.findings import look
 from tests.support.rig import Rig
 from tests.support.variants import gated
@@ -52,3 +54,25 @@ def test_pipelines_run_between_versions(tmp_path: Path, source_version: int, tar
         rig.run()
         assert rig.comparison().equal
         assert {table.name for table in rig.comparison().tables} == {"public.t", "public.parts", "public.bag"}
+
+
+@gated
+def test_a_run_that_an_earlier_release_opened_goes_on(
+    source_dsn: str, target_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables of version 18 are made as that release made them."""
+    config = PipelineConfig(pipeline="p", log_url=str(tmp_path / "log"), start=Start.EMPTY, ddl=DdlPolicy.APPLY)
+    rig = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    install(source_dsn)
+    rig.both("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    with monkeypatch.context() as before:
+        before.setattr(schema, "VERSION", 18)
+        rig.prepare()
+        rig.write("INSERT INTO t VALUES (1, 1)")
+        alter = "ALTER TABLE public.t ALTER n TYPE bigint"
+        rig.transaction(alter, ddl(alter), "INSERT INTO t VALUES (2, 2)")
+        rig.capture("a")
+        opened = rig.open("a")
+    reports = rig.apply(opened)
+    rig.close(opened, reports)
+    assert rig.comparison().equal
