@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,13 @@ PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(
 """The search path that its names mean tables of."""
 SETTINGS: Final = re.compile(rf"""(?:{PATH.pattern})?(?:SET LOCAL \w+ = '(?:[^']|'')*'; )*""")
 """All settings, none at all included."""
+_PARTS: Final = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|[^-/'";$]+|.""", re.DOTALL
+)
+"""Comments, strings, quoted names, and what stands between."""
+_CODE_PARTS: Final = re.compile(r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|[^-/'";]+|.""", re.DOTALL)
+"""The same of a text in which statements stand between dollars."""
+_CODE: Final = re.compile(r"\b(?:do|function|procedure)\b", re.IGNORECASE)
 _SHOWN_LETTERS: Final = 200
 
 
@@ -23,6 +30,21 @@ def written(text: str) -> str:
     return text[found.end() if found else 0 :]
 
 
+def statements(text: str) -> Iterator[str]:
+    """The statements of a text, those of its blocks and functions, too: what stands between semicolons that no string,
+    quoted name or comment has.
+    """
+    found, plain = "", written(text)
+    for one in (_CODE_PARTS if _CODE.search(plain) else _PARTS).finditer(plain):
+        part = one[0]
+        if part == ";":
+            yield found
+            found = ""
+        else:
+            found += " " if part.startswith(("--", "/*")) else part
+    yield found
+
+
 def shown_ddl(text: str) -> str:
     """The beginning of what its sender wrote, on one line, for people."""
     return " ".join(written(text).split())[:_SHOWN_LETTERS]
@@ -30,9 +52,9 @@ def shown_ddl(text: str) -> str:
 
 def renames_type(text: str, before: str, now: str) -> bool:
     """True if the text has a statement that gives a type that somebody made another name. Both are as the catalog
-    prints them, with a schema.
+    prints them, with a schema; those of arrays are renamed along.
     """
-    old, new = (re.escape(name.rpartition(".")[2].strip('"')) for name in (before, now))
+    old, new = (re.escape(name.removesuffix("[]").rpartition(".")[2].strip('"')) for name in (before, now))
     words = rf"\balter\s+type\s+(\S+\.)?{old}\s+rename\s+to\s+{new}(?!\w)"
     are_made = "." in before and "." in now
     return are_made and re.search(words, written(text).replace('"', ""), re.IGNORECASE) is not None

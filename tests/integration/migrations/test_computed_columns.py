@@ -155,7 +155,8 @@ def test_expressions_that_are_sent_tell_of_no_other_ones(rig: Rig, is_in_order: 
     begin(rig, _COMPUTED)
     sent = f"ALTER TABLE t ALTER g SET EXPRESSION AS (b * {3 if is_in_order else 2})"
     unsent = [] if is_in_order else ["ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"]
-    rig.transaction(sent, ddl_message(sent), *(unsent if is_one_transaction else ()))
+    beside = "ALTER TABLE t ALTER b SET DEFAULT 5"
+    rig.transaction(sent, ddl_message(sent), beside, ddl_message(beside), *(unsent if is_one_transaction else ()))
     rig.write(*(() if is_one_transaction else unsent))
     rig.write("ALTER TABLE t ALTER g DROP EXPRESSION", "DELETE FROM t WHERE id < 5")
     if not is_in_order:

@@ -9,9 +9,11 @@ from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig
 from tests.support.variants import gated
 
-_RETYPED = "ALTER TABLE u ALTER m TYPE {0} USING m::text::{0}"
-_NEW_NAMES = ("CREATE TYPE new AS ENUM ('a', 'b')", _RETYPED.format("new"))
-_OLD_NAMES = ("ALTER TYPE mood RENAME TO old", "CREATE TYPE mood AS ENUM ('a', 'b')", _RETYPED.format("mood"))
+_NEW_NAMES = ("CREATE TYPE new AS ENUM ('a', 'b')", "ALTER TABLE u ALTER m TYPE new{0} USING m::text::new{0}")
+_OLD_NAMES = (
+    "ALTER TYPE mood RENAME TO old", "CREATE TYPE mood AS ENUM ('a', 'b')",
+    "ALTER TABLE u ALTER m TYPE mood{0} USING m::text::mood{0}",
+)  # fmt: skip
 RECIPES = {
     "dropped": (*_NEW_NAMES, "DROP TYPE mood", "ALTER TYPE new RENAME TO mood"),
     "renamed, in Prisma's order": (
@@ -22,22 +24,24 @@ RECIPES = {
 
 
 @gated
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("at_once", "of_arrays"), [(True, False), (False, False), (True, True)])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_an_enum_that_is_made_anew_and_takes_the_former_one_s_name_is_followed_as_it_is_sent(
-    rig: Rig, recipe: str, at_once: bool
+    rig: Rig, recipe: str, at_once: bool, of_arrays: bool
 ) -> None:
     rig = rig.having(ddl=DdlPolicy.APPLY)
     install(rig.source_dsn)
-    rig.both("CREATE TYPE mood AS ENUM ('a')", "CREATE TABLE u (id integer PRIMARY KEY, m mood DEFAULT 'a')")
+    array, a, b = ("[]", "{a}", "{b}") if of_arrays else ("", "a", "b")
+    rig.both("CREATE TYPE mood AS ENUM ('a')", f"CREATE TABLE u (id integer PRIMARY KEY, m mood{array} DEFAULT '{a}')")
     rig.prepare()
-    rig.write("INSERT INTO u VALUES (1, 'a')")
+    rig.write(f"INSERT INTO u VALUES (1, '{a}')")
     rig.run()
-    texts = ("ALTER TABLE u ALTER m DROP DEFAULT", *RECIPES[recipe], "ALTER TABLE u ALTER m SET DEFAULT 'b'")
+    steps = (one.format(array) for one in RECIPES[recipe])
+    texts = ("ALTER TABLE u ALTER m DROP DEFAULT", *steps, f"ALTER TABLE u ALTER m SET DEFAULT '{b}'")
     sent = [(text, ddl(text)) for text in texts]
     for transaction in [[one for pair in sent for one in pair]] if at_once else sent:
         rig.transaction(*transaction)
-    rig.write("INSERT INTO u VALUES (2, 'b')")
+    rig.write(f"INSERT INTO u VALUES (2, '{b}')")
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison

@@ -217,3 +217,20 @@ def test_what_is_left_to_a_person_runs_at_the_target_as_it_is_printed(rig: Rig, 
     rig.write("UPDATE t SET v = 71 WHERE v::integer = 70")
     rig.run()
     assert_equal(rig)
+
+
+@gated
+def test_names_that_were_exchanged_are_so_before_what_is_left_to_a_person(rig: Rig) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text, w uuid)")
+    rig.prepare()
+    rig.write("INSERT INTO t SELECT i, i FROM generate_series(1, 9) i")
+    rig.run()
+    rig.write("ALTER TABLE t RENAME v TO x", "ALTER TABLE t RENAME w TO v", "ALTER TABLE t RENAME x TO w")
+    rig.write("ALTER TABLE t ALTER w TYPE integer USING w::integer", "UPDATE t SET w = 70 WHERE w = 7")
+    with pytest.raises(FatalError, match=r"column w of public\.t became integer") as refused:
+        rig.run()
+    (statements,) = re.findall(r"Run (ALTER TABLE .*?) at the target", str(refused.value))
+    execute(rig.target_dsn, *statements.split("; "))
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "t")], report=lambda progress: None)
+    rig.run()
+    assert_equal(rig)

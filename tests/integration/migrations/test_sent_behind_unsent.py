@@ -127,6 +127,14 @@ TYPES = {
     ),
     "a row as a whole": (
         ["ALTER TABLE t ALTER a TYPE numeric"],
+        "ALTER TABLE t ALTER b TYPE integer USING length(';' || $$;$$ || to_jsonb(t)::text)",
+    ),
+    "a row with a column that is gone": (
+        ["ALTER TABLE t DROP d"],
+        "ALTER TABLE t ALTER b TYPE integer USING length(to_jsonb(t)::text)",
+    ),
+    "a row with a computed column that is gone": (
+        ["ALTER TABLE t DROP g"],
         "ALTER TABLE t ALTER b TYPE integer USING length(to_jsonb(t)::text)",
     ),
     "a row with a column that is not there": (
@@ -144,7 +152,7 @@ TYPES = {
 @pytest.mark.parametrize("case", TYPES)
 def test_a_using_that_reads_a_column_of_another_type_is_refused(rig: Rig, case: str) -> None:
     columns_begun(rig)
-    rig.transaction(*sent("ALTER TABLE t ADD g integer GENERATED ALWAYS AS (id * 2) STORED"))
+    rig.transaction(*sent("ALTER TABLE t ADD g integer GENERATED ALWAYS AS (id * 2) STORED, ADD d integer"))
     rig.write("INSERT INTO t (id, a, b) VALUES (2, 8, 80)")
     rig.transaction(*sent("ALTER TABLE t ADD c integer DEFAULT 7"))
     rig.run()
@@ -157,6 +165,42 @@ def test_a_using_that_reads_a_column_of_another_type_is_refused(rig: Rig, case: 
     recopied(rig, *(["ALTER TABLE t ALTER g DROP EXPRESSION", *before] if behind else [*before, statement]))
     skip_as_the_hint_says(rig, refused.value)
     rig.write("INSERT INTO t (id, a, b, c) VALUES (3, 9, 90, 8)")
+    rig.run()
+    assert_same(rig, "t")
+
+
+@gated
+def test_a_using_reads_what_the_computed_columns_that_it_reads_do(rig: Rig) -> None:
+    columns_begun(rig)
+    rig.write("ALTER TABLE t ALTER a TYPE numeric")
+    rig.transaction(*sent("ALTER TABLE t ADD g integer GENERATED ALWAYS AS (a / 2) STORED"))
+    rig.transaction(*sent("ALTER TABLE t ALTER b TYPE bigint USING g"))
+    with pytest.raises(FatalError, match=r"compute other values at the target: a of public\.t was numeric"):
+        rig.run()
+
+
+ALL_SENT = {
+    "another expression": "ALTER TABLE t ALTER g SET EXPRESSION AS (a * 3)",
+    "another type": "ALTER TABLE t ALTER g TYPE bigint",
+    "a new column": "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (a * 3) STORED",
+}
+
+
+@gated
+@pytest.mark.parametrize(("case", "at_once"), [*((case, True) for case in ALL_SENT), ("another expression", False)])
+def test_a_using_may_read_a_column_that_is_computed_as_a_statement_says_that_was_sent(
+    rig: Rig, case: str, at_once: bool
+) -> None:
+    install(rig.source_dsn)
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, a integer, b integer, g integer GENERATED ALWAYS AS (a) STORED)")
+    rig.prepare()
+    rig.write("INSERT INTO t (id, a, b) VALUES (1, 7, 70)")
+    rig.run()
+    statements = ALL_SENT[case], "ALTER TABLE t ALTER b TYPE bigint USING g + b"
+    for one in [statements] if at_once else [[text] for text in statements]:
+        rig.transaction(*sent(*one))
+    rig.run()
+    rig.write("INSERT INTO t (id, a, b) VALUES (2, 8, 80)")
     rig.run()
     assert_same(rig, "t")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_parallel_apply.pipeline.model.sent_ddl import renames_type, shown_ddl, written
+from airflow_parallel_apply.pipeline.model.sent_ddl import renames_type, shown_ddl, statements, written
 
 STATEMENT = "ALTER TABLE t\n    ADD c text DEFAULT 'SET LOCAL timezone = ''UTC''; '"
 
@@ -39,4 +39,17 @@ def test_long_statements_are_cut() -> None:
 )
 def test_a_type_s_new_name_is_read_from_a_text(text: str, is_renamed: bool) -> None:
     assert renames_type(text, 'public."Role"', 'public."Role_old"') is is_renamed
+    assert renames_type(text, 'public."Role"[]', 'public."Role_old"[]') is is_renamed
     assert not renames_type(text, "role", "role_old")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("SELECT ';', $$;$$, $a$;$b$;$a$ AS \";\" /* ; */ -- ;", 1),
+        ("DROP TABLE t; DROP TABLE u;", 3),
+        ("DO $$ BEGIN DROP TABLE t; DROP TABLE u; END $$", 3),
+    ],
+)
+def test_statements_end_where_no_string_or_comment_has_the_semicolon(text: str, count: int) -> None:
+    assert len([*statements(text)]) == count

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 import psycopg
 
-from airflow_parallel_apply.pipeline.model.sent_ddl import written
+from airflow_parallel_apply.pipeline.model.sent_ddl import statements, written
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape, shape_of_row
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import (
     DDL_PREFIX,
@@ -39,10 +39,9 @@ CASE
 END
 """
 """A type's name for `SignedMessage.mentions`, if it cannot have had another one since a horizon."""
+_REWRITES: Final = r"type|set\s+expression|generated|(?<!set\s)(?<!drop\s)default"
 _ESCAPES: Final = re.compile(r"(?<!\w)e(?=')", re.IGNORECASE)
 """The letter before a string with escapes."""
-_PARTS: Final = re.compile(r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|[^-/'";]+|.""", re.DOTALL)
-"""Comments, strings, quoted names, and what stands between."""
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
 
@@ -90,7 +89,7 @@ class SignedMessage:
 
     def rewrites(self, tables: Iterable[tuple[str, str]]) -> float:
         """The same of those that may rewrite such a table."""
-        return self._count_of("type|expression|generated|default", tables)
+        return self._count_of(_REWRITES, tables)
 
     def _statements_of(self, column: str, words: str, last: str, tables: Iterable[tuple[str, str]]) -> float:
         if self._builds:
@@ -101,8 +100,8 @@ class SignedMessage:
         if self._builds:
             return math.inf
         names = "|".join(rf"(?<!\.)({_name(schema)}\.)?{_name(table)}" for schema, table in tables)
-        statements = (replace(self, ddl=one) for one in _statements(self.ddl))
-        return sum(one._has(words) and (not names or one._has(names)) for one in statements)
+        parts = (replace(self, ddl=one) for one in statements(self.ddl))
+        return sum(one._has(words) and (not names or one._has(names)) for one in parts)
 
     @property
     def _builds(self) -> bool:
@@ -140,18 +139,6 @@ def signed_messages(pending: Pending) -> tuple[SignedMessage, ...]:
 def writers_of(messages: Iterable[SignedMessage]) -> frozenset[int]:
     """Return what the catalog calls the transactions of these messages."""
     return frozenset().union(*(message.writers for message in messages))
-
-
-def _statements(ddl: str) -> Iterator[str]:
-    """The statements of a text: what stands between semicolons that no string, quoted name or comment has."""
-    found = ""
-    for part in _PARTS.findall(written(ddl)):
-        if part == ";":
-            yield found
-            found = ""
-        else:
-            found += " " if part.startswith(("--", "/*")) else part
-    yield found
 
 
 def _name(name: str) -> str:

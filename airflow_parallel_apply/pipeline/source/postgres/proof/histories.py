@@ -27,7 +27,7 @@ WITH RECURSIVE above (number, name, oid, type_oid, is_inherited) AS (
     JOIN pg_catalog.pg_class c ON c.oid = i.inhparent
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attname = above.name
 )
-SELECT above.number::int, own.attname::text, pg_catalog.format_type(own.atttypid, own.atttypmod),
+SELECT above.number::int, own.attname::text, pg_catalog.format_type(own.atttypid, own.atttypmod), own.atttypid::bigint,
     max(CASE WHEN above.is_inherited THEN 0 ELSE coalesce(t.oid, c.oid)::bigint END),
     array_agg(ARRAY[n.nspname::text, coalesce(t.typname, c.relname)::text])
 FROM above
@@ -38,8 +38,8 @@ JOIN pg_catalog.pg_attribute own ON own.attrelid = %(oid)s::bigint::oid AND own.
 GROUP BY above.number, own.attname, own.atttypid, own.atttypmod
 ORDER BY above.number
 """
-"""A table's columns: number, name, type, where statements alter it, and what they may call that: the table, one that it
-inherits the column from, or the type that such a table is of.
+"""A table's columns: number, name, type and its number, where statements alter it, and what they may call that: the
+table, one that it inherits the column from, or the type that such a table is of.
 """
 
 Pair = tuple[RegisteredTable, RegisteredTable]
@@ -263,10 +263,13 @@ def _step(before: Look, now: Look, plain: Mapping[int, Sequence[tuple[int, bool]
 
 
 class PlacedColumn(NamedTuple):
-    """`place`: where statements alter it. `tables`: what these may call that."""
+    """`type_number`: the type's, be it built in or not. `place`: where statements alter it. `tables`: what these may
+    call that.
+    """
 
     name: str
     type_name: str
+    type_number: int
     place: int
     tables: Names
 
@@ -275,6 +278,8 @@ def _columns(connection: psycopg.Connection[Any], oid: int) -> dict[int, PlacedC
     """A table's columns by number."""
     rows = connection.execute(_COLUMNS, {"oid": oid}).fetchall()
     return {
-        number: PlacedColumn(name, type_name, place, frozenset((schema, table) for schema, table in tables))
-        for number, name, type_name, place, tables in rows
+        number: PlacedColumn(
+            name, type_name, type_number, place, frozenset((schema, table) for schema, table in tables)
+        )
+        for number, name, type_name, type_number, place, tables in rows
     }

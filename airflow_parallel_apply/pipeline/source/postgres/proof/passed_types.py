@@ -32,11 +32,13 @@ Texts = tuple[str, ...]
 @dataclass(slots=True)
 class Known:
     """A table's columns, by number: what the log's last definition has of them, and behind it what was seen last.
-    `is_told`: the source tells of each change since. `rewritten`: as in `Sighting`, at that moment. `since`: rows that
-    were written at or behind it are still to come into the log.
+    `type_numbers`: of the definition's types, as in `Column`. `is_told`: the source tells of each change since.
+    `rewritten`: as in `Sighting`, at that moment. `since`: rows that were written at or behind it are still to come
+    into the log.
     """
 
     types: dict[int, Texts] = field(default_factory=dict)
+    type_numbers: dict[int, int] = field(default_factory=dict)
     computed: dict[int, Texts] = field(default_factory=dict)
     is_told: bool = False
     rewritten: tuple[tuple[int, int], ...] | None = None
@@ -106,6 +108,18 @@ def passed_types(
     return {number: types for number, types in read.items() if _may_mean_other(types)} | lossy
 
 
+def remade_types(known: Known, now: Mapping[int, tuple[str, int]]) -> Mapping[int, Texts]:
+    """Those of these columns, with the names and numbers of their types, whose type is another one than the log's last
+    definition has, and has the name of that: a domain that was made anew may be of any other base.
+    """
+    return {
+        number: (type_name, f"another {type_name}")
+        for number, (type_name, type_number) in now.items()
+        if known.types.get(number, ())[:1] == (type_name,)
+        and known.type_numbers.get(number, type_number) != type_number
+    }
+
+
 def written_types(pending: Pending, oid: int, known: Known) -> Sequence[Mapping[str, str]]:
     """The types of a table's columns, by their names, in each definition that rows which are still to be captured bring
     into the log, in order. Errors: psycopg's own.
@@ -152,6 +166,8 @@ def _defined(relation: Relation) -> Known:
     for column in relation.columns:
         if column.number is not None:
             known.types[column.number] = (column.type_name,)
+            if column.type_number is not None:
+                known.type_numbers[column.number] = column.type_number
             if column.generated and column.name in expressions:
                 known.computed[column.number] = (expressions[column.name],)
     for number, name in zip(relation.computed_numbers or (), relation.computed or (), strict=False):

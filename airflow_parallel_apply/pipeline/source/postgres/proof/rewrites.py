@@ -37,6 +37,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import (
     is_way,
     passed_expressions,
     passed_types,
+    remade_types,
     written_types,
 )
 
@@ -90,6 +91,7 @@ def altered_values(
         touched = Look.at(pair[0]).touched(Look.at(pair[1]))
         known = log.get(pair[0].oid, Known())
         passed = {
+            **_remade_types(history, known, touched, told),
             **_unsent_types(pending, pair, history, known, touched, told),
             **_unsent_expressions(history, known, touched, messages, is_rewritten=is_rewritten),
         }
@@ -136,6 +138,13 @@ def _unsent_types(
         return (type_name for types in written for name, type_name in types.items() if name in names)
 
     return {number: types for number, types in unsent.items() if not is_way(types, (*steps(number), types[-1]))}
+
+
+def _remade_types(history: History, known: Known, touched: Set[int], told: Sequence[Altered]) -> Mapping[int, Texts]:
+    """See `remade_types`; those that messages do not tell of, where nothing else is in doubt."""
+    unsent = {one.number for one in history.alterations if not one.is_doubted} - {one.number for one in told}
+    columns = ((number, history.columns[number]) for number in unsent & touched)
+    return remade_types(known, {number: (column.type_name, column.type_number) for number, column in columns})
 
 
 def _unsent_expressions(

@@ -14,13 +14,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Renaming
 from airflow_parallel_apply.pipeline.model.finding import command_line, listed
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, renames_type, shown_ddl, written
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, renames_type, shown_ddl, statements, written
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs, owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
@@ -29,6 +29,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies impor
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.steps import Statement
+from airflow_parallel_apply.postgres.generated_text import as_taken, definition_of, expression_of
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
@@ -42,28 +43,38 @@ _CALLS: Final = re.compile(
 """Calls of functions, which may alter anything without naming it."""
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
+_VIRTUAL: Final = "v"
 
 
 class _Table(NamedTuple):
-    """A table here: the names of its columns by the source's numbers, and the types of all by their names, None where
-    they are computed. `above`: the tables that it inherits from.
+    """A table here: the names of its columns by the source's numbers, and the types of all by their names, or what
+    computes them. `above`: the tables that it inherits from.
     """
 
     name: Name
     columns: dict[int, str]
-    types: dict[str, str | None]
+    types: dict[str, str]
     above: tuple[Name, ...]
+
+    @property
+    def computed(self) -> list[str]:
+        """The names of the columns that are computed."""
+        return [name for name, text in self.types.items() if expression_of(text)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Those that a transaction has sent."""
+    """Those that a transaction has sent, and their statements."""
 
     texts: Sequence[str]
+    statements: Sequence[str]
 
     @classmethod
     def of(cls, step: Statement) -> _Texts:
-        return cls([written(text).translate(_QUOTES) for text in (step.text, *step.beside)])
+        texts = [written(text) for text in (step.text, *step.beside)]
+        # What builds a statement has parts of it in several ones.
+        parts = [one for text in texts for one in ([text] if _CALLS.search(text) else statements(text))]
+        return cls(*([text.translate(_QUOTES) for text in found] for found in (texts, parts)))
 
     @property
     def call(self) -> bool:
@@ -73,7 +84,7 @@ class _Texts:
     @property
     def compute(self) -> bool:
         """True if one may give rows other values, by others of theirs."""
-        return any(_COMPUTES.search(text) for text in self.texts)
+        return any(_COMPUTES.search(text) for text in self.statements)
 
     @property
     def generate(self) -> bool:
@@ -86,19 +97,17 @@ class _Texts:
 
     def have(self, name: str) -> bool:
         """True if a column's name is among their words."""
-        return self._match(rf"(?<!\w){_word(name)}")
+        return any(_has_word(text, name) for text in self.texts)
 
     def have_table(self, name: Name) -> bool:
         """The same of a table's, unless with another schema."""
-        return self._match(_table_words(name))
+        words = rf"{_table_words(name)}(?!\w)"
+        return any(re.search(words, text, re.IGNORECASE) for text in self.texts)
 
     def read_rows(self, name: Name) -> bool:
         """True if a USING may read a table's rows as a whole: what is in them need not be named."""
-        words = rf"\btype\b[^;]*\busing\b[^;]*{_table_words(name)}(?!\w|\s*\.\s*\w)"
-        return any(re.search(words, text, re.IGNORECASE) for text in self.texts)
-
-    def _match(self, words: str) -> bool:
-        return any(re.search(rf"{words}(?!\w)", text, re.IGNORECASE) for text in self.texts)
+        words = rf"{_COMPUTES.pattern}.*{_table_words(name)}(?!\w|\s*\.\s*\w)"
+        return any(re.search(words, text, _COMPUTES.flags) for text in self.statements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +146,37 @@ class _Pair:
 
     @property
     def other_types(self) -> list[tuple[str, str]]:
-        """The columns, with their types at the source, that a USING or an expression reads and that have other ones
-        here.
+        """The columns that a USING or an expression reads and that are others here, with what they were at the source:
+        of which type, or dropped.
         """
         if not (self._is_named and (self.texts.compute or self.texts.generate)):
             return []
         names = {number: self.here.columns.get(number, self.then.columns[number]) for number in self.then.types}
-        found = ((names[number], type_name) for number, type_name in self.then.types.items())
-        return [
-            one
-            for one in found
-            if (self.texts.compute or self.here.types.get(one[0]) is not None)
-            and self._has_other_type(*one)
-            and self._have(one[0])
-        ]
+        found = [(names[number], type_name) for number, type_name in self.then.types.items()]
+        met = [one for one in found if self._has_other_type(*one) and self._read(one[0])]
+        return met + [(name, "dropped") for name in self._surplus] if self._reads_rows else met
 
     def _has_other_type(self, name: str, then: str) -> bool:
         """True if a column has another type here, unless that is the one which the statements gave another name."""
-        here = self.here.types.get(name)
-        return here != then and not (here is not None and self.texts.rename_type(then, here))
+        here = self.here.types.get(name, "")
+        if expression_of(here) and not self.texts.compute:
+            # No expression reads it.
+            return False
+        return here != then and not self.texts.rename_type(then, here)
+
+    def _read(self, name: str) -> bool:
+        """True if a statement, or what it reads and is computed, may read a column."""
+        types = self.here.types
+        read = (expression_of(types[one]) for one in self.here.computed if one != name and self.texts.have(one))
+        return self._have(name) or any(_has_word(text, name) for text in read)
+
+    @property
+    def _surplus(self) -> Iterator[str]:
+        """The columns that the source has no more."""
+        theirs = self.then.columns
+        yield from (name for name in self.here.computed if name not in theirs.values())
+        gone = self.here.columns.keys() - theirs.keys() - self.dropped
+        yield from (self.here.columns[number] for number in sorted(gone))
 
     @property
     def _is_named(self) -> bool:
@@ -165,8 +186,12 @@ class _Pair:
     def _names(self) -> tuple[Name, ...]:
         return self.here.name, *self.here.above
 
+    @property
+    def _reads_rows(self) -> bool:
+        return any(map(self.texts.read_rows, self._names))
+
     def _have(self, name: str) -> bool:
-        return self.texts.have(name) or any(map(self.texts.read_rows, self._names))
+        return self.texts.have(name) or self._reads_rows
 
 
 @contextmanager
@@ -210,8 +235,13 @@ def _word(name: str) -> str:
     return re.escape(name.translate(_QUOTES))
 
 
+def _has_word(text: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){_word(name)}(?!\w)", text.translate(_QUOTES), re.IGNORECASE) is not None
+
+
 def _table_words(name: Name) -> str:
-    return rf"(?<![.\w])(?:{_word(name[0])}\.)?{_word(name[1])}"
+    """The pattern of a table's name, with its schema and database or without."""
+    return rf"(?<![.\w])(?:(?:\w+\.)?{_word(name[0])}\.)?{_word(name[1])}"
 
 
 def _here(connection: Connection, session: Session, step: Statement) -> dict[int, _Table]:
@@ -224,9 +254,10 @@ def _here(connection: Connection, session: Session, step: Statement) -> dict[int
             statement("applied_tables", "names"),
             {"pipeline": session.pipeline, "oids": [one.oid for one in step.names]},
         ).fetchall()
-    for oid, schema, table, above, number, column, type_name in found:
+    for oid, schema, table, above, number, column, type_name, generated, expression in found:
         found_table = here.setdefault(oid, _Table((schema, table), {}, {}, tuple(map(tuple, above))))
-        found_table.types[column] = type_name
+        computed = definition_of(type_name, expression, is_virtual=generated == _VIRTUAL) if generated else ""
+        found_table.types[column] = computed or type_name
         if number is not None:
             found_table.columns[number] = column
     return here
@@ -238,14 +269,16 @@ def _pairs(connection: Connection, session: Session, step: Statement, before: Ma
     """
     after, texts = _here(connection, session, step), _Texts.of(step)
     newer = newer_copies(connection, session, step.end_offset)
+    version = connection.info.server_version
     for then in step.names:
         if then.oid in before:
+            types = {number: as_taken(text, version) for number, text in then.types.items()}
             was = before[then.oid]
             now = after.get(then.oid, was)
             if ".".join(now.name) not in newer:
                 yield _Pair(
                     now._replace(columns={**was.columns, **now.columns}),
-                    then,
+                    replace(then, types=types),
                     texts,
                     dropped=frozenset(was.columns.keys() - now.columns.keys()),
                     is_dropped=then.oid not in after,

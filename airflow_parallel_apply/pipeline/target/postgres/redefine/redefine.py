@@ -86,9 +86,10 @@ def follow(
     if retyped(old, new) and not all(_has(columns, column) for column in new.columns):
         # The server alters no type of a column that others are computed of.
         gone = (*gone, *(name for name, _ in new.remade(old)))
+    done: list[sql.Composed] = []
     for name in gone if ddl is not DdlPolicy.SKIP else ():
         if name in columns and columns[name].generated:
-            _alter(connection, new, _dropping(new, name, columns[name]), ddl)
+            done += _alter(connection, new, _dropping(new, name, columns[name]), ddl, done)
             columns = find_columns(connection, new)
     is_there = all(_has(columns, column) for column in new.columns)
     if found.uncertain and not is_there:
@@ -100,9 +101,9 @@ def follow(
     if not is_there or not _shows(changes, new, columns, is_trusted=is_trusted):
         types = {name: column.type_name for name, column in columns.items()}
         owners = {name: column.owner for name, column in columns.items() if column.owner is not None}
-        changes = rename_columns(connection, new, changes, types, owners, present, ddl=ddl)
+        changes, renames = rename_columns(connection, new, changes, types, owners, present, ddl=ddl)
+        done += renames
         columns = find_columns(connection, new)
-        done: list[sql.Composed] = []
         for change in changes:
             if change.old is None and change.new is not None and change.new.name not in columns:
                 there.remove(change.new)
@@ -115,11 +116,11 @@ def follow(
             _require_values(connection, new, column, columns[column.name], ddl, is_first=is_first)
     for column in found.uncomputed:
         if column.name in columns and columns[column.name].generated:
-            _alter(connection, new, uncomputing(new, column, columns[column.name]), ddl)
+            done += _alter(connection, new, uncomputing(new, column, columns[column.name]), ddl, done)
     require_cast(connection, new, elsewhere, columns, only_brought=ddl is DdlPolicy.SKIP)
     if ddl is not DdlPolicy.SKIP:
         for alteration in computations(connection, old, new, columns):
-            _alter(connection, new, alteration, ddl)
+            done += _alter(connection, new, alteration, ddl, done)
     if ddl is DdlPolicy.APPLY:
         index_new_key(connection, old, new)
     note_tables(connection, session, [new])

@@ -29,15 +29,15 @@ def rename_columns(
     present: Mapping[int, str | None],
     *,
     ddl: DdlPolicy,
-) -> tuple[ColumnChange, ...]:
-    """Rename the columns of which one takes another's former name; return the changes that are left. `types`: the types
-    of the target's columns, by name. `owners`: the tables that some are inherited from. `present`: see
-    `present_columns`; what it shows to be done is not among the changes.
+) -> tuple[tuple[ColumnChange, ...], tuple[sql.Composed, ...]]:
+    """Rename the columns of which one takes another's former name; return the changes that are left, and the statements
+    that were run. `types`: the types of the target's columns, by name. `owners`: the tables that some are inherited
+    from. `present`: see `present_columns`; what it shows to be done is not among the changes.
 
     In a chain the first name and the last one show whether it was done. Names that only changed hands show it by their
     numbers, and where these are not known by their types alone. Errors: `PlanError`.
     """
-    left = list(changes)
+    left, done = list(changes), list[sql.Composed]()
     for chain in _chains(changes):
         olds = [change.old.name for change in chain if change.old is not None]
         news = [change.new.name for change in chain if change.new is not None]
@@ -53,10 +53,11 @@ def rename_columns(
                 raise _left(connection, relation, names, statements, is_certain=is_certain)
             for statement in statements:
                 connection.execute(statement)
+            done += statements
         for change in chain:
             if change.old is not None and change.new is not None:
                 left[left.index(change)] = replace(change, old=replace(change.old, name=change.new.name))
-    return tuple(left)
+    return tuple(left), tuple(done)
 
 
 def left_of_present(changes: Sequence[ColumnChange], present: Mapping[int, str | None]) -> Iterator[ColumnChange]:

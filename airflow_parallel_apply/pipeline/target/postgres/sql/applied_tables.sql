@@ -102,7 +102,7 @@ WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
 
 -- name: names
 -- The noted tables of these of the source's that are there, with the names that they, the tables above them and their
--- columns have, the types of those that are not computed, and the source's number of a column, where it is noted.
+-- columns have, the columns' types and what computes them, and the source's number of a column, where it is noted.
 SELECT
     known.source_oid, n.nspname::text, c.relname::text,
     (
@@ -116,7 +116,7 @@ SELECT
         JOIN pg_catalog.pg_class a ON a.oid = above.oid
         JOIN pg_catalog.pg_namespace an ON an.oid = a.relnamespace
     ),
-    held.number, held.name, held.type_name
+    held.number, held.name, held.type_name, held.generated, held.expression
 FROM {schema}.applied_table known
 JOIN pg_catalog.pg_class c ON c.oid = known.target
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -124,8 +124,11 @@ LEFT JOIN LATERAL (
     SELECT
         k.key::integer AS number,
         a.attname::text AS name,
-        CASE WHEN a.attgenerated = '' THEN pg_catalog.format_type(a.atttypid, a.atttypmod) END AS type_name
+        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
+        a.attgenerated::text AS generated,
+        pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS expression
     FROM pg_catalog.pg_attribute a
+    LEFT JOIN pg_catalog.pg_attrdef d ON a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN jsonb_each(known.columns) AS k ON k.value::integer = a.attnum
     WHERE a.attrelid = known.target AND a.attnum > 0 AND NOT a.attisdropped
 ) AS held ON true
