@@ -32,7 +32,7 @@ from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
 from airflow_parallel_apply.pipeline.model.copy_progress import CopyProgress
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
-from airflow_parallel_apply.pipeline.model.position import low_watermark
+from airflow_parallel_apply.pipeline.model.position import furthest, low_watermark
 from airflow_parallel_apply.pipeline.model.rework import ReworkCount
 from airflow_parallel_apply.pipeline.run.pipeline_queue import is_in_target, open_pipeline_queue
 from airflow_parallel_apply.pipeline.store.open import store_status
@@ -116,7 +116,7 @@ def read_status(
         planned = max(reading.ledger.planned_seqno(), low_watermark(positions))
         rows = reading.ledger.channel_rows(positions)
         seen, warnings = _look(reading.target, target, queue, state)
-        low, high = low_watermark(positions), max((position.seqno for position in positions), default=-1)
+        low, high = low_watermark(positions), furthest(positions)
         captured, captured_time, oldest_time, log_bytes, store = planned, None, None, None, None
         stream = default_slot(pipeline)
         warnings += torn_warnings(low, high, is_owned=state.is_owned)

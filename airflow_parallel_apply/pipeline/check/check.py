@@ -27,6 +27,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
+from airflow_parallel_apply.pipeline.model.position import furthest, low_watermark
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.rare_collection import rare_collection
@@ -131,15 +132,17 @@ def _target_findings(
         is_new = state is None and not is_closed
         copies = is_new and config.start is Start.COPY
         # What a copy that was cut off left is its own to remove.
-        is_to_be_empty = is_new and config.start is not Start.EQUAL and read_progress(target, config.pipeline) is None
+        is_untouched = is_new and read_progress(target, config.pipeline) is None
         expected = relations if is_new else expected_at_target(config, relations)
         makes_tables = copies and config.create_tables and not goes_into_log(source, target)
         settled = tuple(relations) if is_new else ()
         unbegun: tuple[Relation, ...] = ()
+        late: tuple[Relation, ...] = ()
         if state is not None:
             positions = writing.positions() if writing.routing_digest() else ()
             settled = settled_at_target(config, relations, positions)
-            unbegun = unbegun_at_target(config, relations, positions)
+            unbegun = unbegun_at_target(config, relations, furthest(positions))
+            late = unbegun_at_target(config, relations, low_watermark(positions))
         findings = (
             *session.findings(),
             *(() if is_closed or makes_tables else type_findings(config, source, target, relations, expected=expected)),
@@ -155,14 +158,15 @@ def _target_findings(
                     altered=tuple(relations) if config.ddl is DdlPolicy.APPLY else (),
                     followed=names_of(relations),
                     renames=config.ddl is DdlPolicy.APPLY,
-                    are_empty=is_to_be_empty,
+                    are_empty=is_untouched and config.start is not Start.EQUAL,
                     are_new=is_new,
                     may_lack_tables=makes_tables,
                 ),
             ),
         )
-        if is_new and relations:
-            findings += inheritance_findings(config, source, target, relations)
+        if (is_untouched and relations) or late:
+            among = None if is_new else late
+            findings += inheritance_findings(config, source, target, relations, unbegun=among)
         if copies:
             findings += copy_findings(config, source, target, relations)
         # A log begins where its directory is.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
+from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.versions import Versions
 
@@ -58,17 +58,16 @@ def settled_at_target(
 
 
 def unbegun_at_target(
-    config: PipelineConfig, relations: Sequence[Relation], positions: Iterable[Position]
+    config: PipelineConfig, relations: Sequence[Relation], applied_seqno: int
 ) -> tuple[Relation, ...]:
-    """Those that are followed since later than the log began, and of which the target has applied nothing yet: they had
-    no rows when the log came to follow them, so there must be none at the target.
+    """Those that are followed since later than the log began, and of which whoever is at that seqno has applied nothing
+    yet: they had no rows when the log came to follow them, so there must be none at the target.
 
     Not one whose name another table had in the log that is followed still, under another name by now: until the target
     has renamed that one, the rows are those of it.
     """
     if not log_exists(config.log_url):
         return ()
-    applied_seqno = max((position.seqno for position in positions), default=NO_SEQNO)
     followed = {relation.oid for relation in relations}
     begun: set[int | None] = {None}
     named: dict[str, set[int | None]] = {}

@@ -14,6 +14,7 @@ from airflow_parallel_apply.pipeline.errors import START_ANEW, LogError, Paralle
 from airflow_parallel_apply.pipeline.ledger.session import PipelineSession
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side
+from airflow_parallel_apply.pipeline.model.position import furthest
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
 from airflow_parallel_apply.pipeline.target.lost_positions import of_another_log, positions_lost
 
@@ -39,7 +40,7 @@ def require_history(log_url: str, session: PipelineSession, *, place: str) -> No
         raise of_another_log(place, applied_log, known.log_id, pipeline=known.pipeline)
     # Before the log is looked at, which is always ahead of them.
     positions = session.target.positions() if is_known else ()
-    applied_seqno = max((position.seqno for position in positions), default=-1)
+    applied_seqno = furthest(positions)
     reached = max(applied_seqno, ledger.planned_seqno())
     reached = max((reached, *ledger.run_cuts(reached)))
     log = open_reader(log_url)

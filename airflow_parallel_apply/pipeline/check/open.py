@@ -51,11 +51,16 @@ def type_findings(
 
 
 def inheritance_findings(
-    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    relations: Sequence[Relation],
+    *,
+    unbegun: Sequence[Relation] | None = None,
 ) -> tuple[Finding, ...]:
     """Find tables that inherit otherwise at the target: see `InheritanceCheck`. None for a pair without a check."""
     pair = pair_of(source.scheme, target.scheme)
     if pair not in INHERITANCE_CHECKS.known():
         return ()
     check: InheritanceCheck = INHERITANCE_CHECKS.load(pair)
-    return check(config, source, target, relations)
+    return check(config, source, target, relations, unbegun=unbegun)

@@ -30,10 +30,18 @@ class TypeCheck(Protocol):
 
 
 class InheritanceCheck(Protocol):
-    """Compares which tables inherit from which at both ends, where a pipeline begins."""
+    """Compares which tables inherit from which at both ends, before rows of them are applied."""
 
     def __call__(
-        self, config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+        self,
+        config: PipelineConfig,
+        source: Endpoint,
+        target: Endpoint,
+        relations: Sequence[Relation],
+        *,
+        unbegun: Sequence[Relation] | None = None,
     ) -> tuple[Finding, ...]:
-        """Find tables of these that inherit from another one at one side alone. Reads only. Errors: the pipeline's."""
+        """Find tables of these that inherit from another one at one side alone; of a pipeline that is under way, where
+        one of both is among the `unbegun`: of others DDL may be on its way. Reads only. Errors: the pipeline's.
+        """
         ...

@@ -23,6 +23,11 @@ def low_watermark(positions: Iterable[Position]) -> int:
     return min((position.seqno for position in positions), default=NO_SEQNO)
 
 
+def furthest(positions: Iterable[Position]) -> int:
+    """The greatest committed seqno; nothing above it is in the target."""
+    return max((position.seqno for position in positions), default=NO_SEQNO)
+
+
 def all_equal(positions: Iterable[Position]) -> bool:
     """True if every channel stopped at the same seqno: only then may the routing change."""
     return len({position.seqno for position in positions}) <= 1

@@ -9,12 +9,14 @@ from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
 from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
+from airflow_parallel_apply.pipeline.check.open import inheritance_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.log.open import log_exists
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, refuse
+from airflow_parallel_apply.pipeline.model.position import furthest, low_watermark
 from airflow_parallel_apply.pipeline.partition.open import check_routing, routing_of
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of, require_applicable
 from airflow_parallel_apply.pipeline.target.protocol import Target
@@ -22,17 +24,19 @@ from airflow_parallel_apply.pipeline.target.protocol import Target
 _logger = logging.getLogger(__name__)
 
 
-def check_run(config: PipelineConfig, capture: Capture, target: Target, *, source_place: str) -> tuple[Relation, ...]:
+def check_run(
+    config: PipelineConfig, capture: Capture, target: Target, source_end: Endpoint, target_end: Endpoint
+) -> tuple[Relation, ...]:
     """Both sides, as `open` finds them. Returns the tables of which the target is to have no rows yet. Errors:
     `ConfigurationError`, `TargetError`, with all that are.
     """
     pipeline = config.pipeline
     require_recopied(config, target)
-    warnings = refuse(capture.findings(), place=f"the source {source_place}", op="open", pipeline=pipeline)
+    warnings = refuse(capture.findings(), place=f"the source {source_end.place}", op="open", pipeline=pipeline)
     relations = capture.source.relations()
     expected = expected_at_target(config, relations)
     positions = target.positions()
-    unbegun = unbegun_at_target(config, relations, positions)
+    unbegun = unbegun_at_target(config, relations, furthest(positions))
     looked_for = Expectation(
         channels=config.channels,
         tables=expected,
@@ -43,6 +47,11 @@ def check_run(config: PipelineConfig, capture: Capture, target: Target, *, sourc
         renames=config.ddl is DdlPolicy.APPLY,
     )
     warnings += require_applicable(findings_at(target, config, looked_for), op="open", pipeline=pipeline)
+    # Another channel may be ahead of that of its rows.
+    late = unbegun_at_target(config, relations, low_watermark(positions))
+    if late:
+        unlike = inheritance_findings(config, source_end, target_end, relations, unbegun=late)
+        warnings += refuse(unlike, place=f"the target {target_end.place}", op="open", pipeline=pipeline)
     check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)
     return unbegun

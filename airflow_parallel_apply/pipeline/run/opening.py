@@ -112,7 +112,7 @@ def open_run(
                 bounds = bounds or freeze(reading.source, writing.ledger, run_id=run_id, until=asked, interval=interval)
                 if not catch_up:
                     _bring_next(log, writing, reading, bounds)
-                unbegun = check_run(config, reading, writing.target, source_place=source.place)
+                unbegun = check_run(config, reading, writing.target, source, target)
                 opened = _seed(
                     config,
                     log,

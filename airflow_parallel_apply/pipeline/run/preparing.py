@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.copy.open import (
     copy_findings,
     goes_into_log,
     open_first_copy,
+    read_progress,
     told_what_leads_on,
 )
 from airflow_parallel_apply.pipeline.copy.protocol import NO_GENERATION, Copying, FirstCopy
@@ -148,8 +149,10 @@ def _try_to_prepare(
                 config, writing.target, reading.has_changes, copies_into_log=into_log is not None
             )
             refuse(found, place="the log", op="prepare", pipeline=config.pipeline)
-            unlike = inheritance_findings(config, source, target, relations)
-            tell(refuse(unlike, place=f"the target {target.place}", op="prepare", pipeline=config.pipeline))
+            # Tables that a copy made inherit at its end; one that was cut off had been checked before.
+            if read_progress(target, config.pipeline) is None:
+                unlike = inheritance_findings(config, source, target, relations)
+                tell(refuse(unlike, place=f"the target {target.place}", op="prepare", pipeline=config.pipeline))
         require_place_for_log(config)
         if copy is not None:
             warnings = copy.rehearse()

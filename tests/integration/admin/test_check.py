@@ -169,6 +169,16 @@ def test_types_that_missing_columns_need_are_made_before_them(rig: Rig, limited:
     assert look(limited).findings == ()
 
 
+def test_a_type_that_a_column_would_need_to_be_as_at_the_source_is_told_before_the_command(rig: Rig) -> None:
+    execute(rig.source_dsn, """CREATE TYPE "Role" AS ENUM ('READER')""", 'ALTER TABLE t ADD COLUMN role "Role"')
+    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN role varchar(3)")
+    checked = look(rig)
+    assert checked.is_good
+    for finding in checked.findings:
+        fix(rig, finding)
+    assert look(rig).findings == ()
+
+
 @gated
 def test_a_run_needs_the_schemas_that_tables_are_in_and_with_ddl_apply_those_that_they_may_go_to(
     rig: Rig, limited: Rig

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
+from airflow_parallel_apply.pipeline.errors import FatalError
 from tests.support.copying import copying_rig, require_equal
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
@@ -106,3 +107,16 @@ def test_a_key_that_is_exchanged_for_a_wider_one_is_followed_in_the_children(rig
     rig.write(*KEY_SWAP[4:], "UPDATE ONLY zoo SET v = 'w'", "INSERT INTO a_child (id) VALUES (5)")
     rig.run()
     require_equal(rig)
+
+
+def test_a_copy_that_was_cut_off_is_begun_again_though_its_tables_inherit_nothing_yet(rig: Rig) -> None:
+    """Where the target had the parent before, children are tied to it behind the load."""
+    execute(rig.source_dsn, *_TABLES[:3])
+    execute(rig.target_dsn, _TABLES[0], "CREATE UNIQUE INDEX only_here ON zoo (v)")
+    rig.write("INSERT INTO a_child (id, o, extra) VALUES (1, 1, 'a')", "INSERT INTO zoo (id) VALUES (2), (3)")
+    with pytest.raises(FatalError, match="duplicate key"):
+        rig.run()
+    execute(rig.target_dsn, "DROP INDEX only_here")
+    rig.run()
+    require_equal(rig)
+    assert ("a_child", "zoo") in rig.rows("SELECT inhrelid::regclass::text, inhparent::regclass::text FROM pg_inherits")

@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.support.ddl_messages import ddl, install
 from tests.support.rig import Rig, execute
 from tests.support.variants import gated
 
@@ -153,6 +154,30 @@ def test_one_side_alone_is_refused_where_a_pipeline_begins(rig: Rig) -> None:
         "INSERT INTO alone (id) VALUES (1)",
         "INSERT INTO grandchild (id) VALUES (1)",
     )
+    rig.run()
+    assert_equal(rig)
+
+
+def test_one_side_alone_is_refused_before_rows_of_a_new_table_are_applied(rig: Rig) -> None:
+    """Its children are altered with the parent later."""
+    rig = begin(rig)
+    install(rig.source_dsn)
+    rig.write("CREATE TABLE late (PRIMARY KEY (id)) INHERITS (parent)")
+    rig.run()
+    rig.write("INSERT INTO late VALUES (3, 'z', 3)")
+    assert "no such table" in stopped(rig)
+    execute(rig.target_dsn, "CREATE TABLE late (id integer PRIMARY KEY, a text, b integer)")
+    told = stopped(rig)
+    assert "public.late inherits from public.parent at the source and not at the target" in told
+    checked = check_pipeline(rig.config, rig.source, rig.target)
+    (wanted,) = (finding for finding in checked.findings if "inherits" in finding.what)
+    assert statements(told) == [*wanted.fix] == ['ALTER TABLE "public"."late" INHERIT "public"."parent"']
+    assert check_pipeline(rig.having(ddl=DdlPolicy.REFUSE).config, rig.source, rig.target).is_good
+    follow(rig)
+    renamed, added = "ALTER TABLE parent RENAME b TO b_old", "ALTER TABLE parent ADD b bigint"
+    rig.write(f"BEGIN; {renamed}; {ddl(renamed)}; {added}; {ddl(added)}; COMMIT")
+    rig.run()
+    rig.write("INSERT INTO late (id) VALUES (4)", *_ROWS)
     rig.run()
     assert_equal(rig)
 

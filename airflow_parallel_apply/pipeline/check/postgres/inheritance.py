@@ -1,4 +1,4 @@
-"""Tables that inherit from others at one side alone, as a pipeline begins.
+"""Tables that inherit from others at one side alone, as a pipeline, or what it follows of a table, begins.
 
 What is altered of a parent is altered of its children: by DDL that is sent, at both sides, and where the target follows
 the parent's definition. So a child of the target alone would change though the source's did not, and the other way
@@ -28,14 +28,24 @@ FROM unnest(%s::text[], %s::text[]) AS w (schema, name)
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p', 'f')
 """
+_ALIKE: Final = (
+    "Both sides have to inherit alike before rows of {child} are applied. Where the target has none of them, the table "
+    "may be dropped there instead: `parallel-apply recopy --table {child} --create-tables` makes it, with its rows."
+)
 _OTHERWISE: Final = "what is altered of the one would be altered of the other {where} alone"
 
 
 def inheritance_findings(
-    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    config: PipelineConfig,
+    source: Endpoint,
+    target: Endpoint,
+    relations: Sequence[Relation],
+    *,
+    unbegun: Sequence[Relation] | None = None,
 ) -> tuple[Finding, ...]:
     """See `InheritanceCheck`. Of tables that the target lacks nothing is said."""
     followed = {(relation.schema, relation.table) for relation in relations}
+    among = followed if unbegun is None else {(relation.schema, relation.table) for relation in unbegun}
     name = f"parallel_apply {config.pipeline} check"
     with (
         closing(SourceSession(source, application_name=name)) as reading,
@@ -47,8 +57,8 @@ def inheritance_findings(
             at_target = ancestors(connection)
             there = _there(connection, {name for pair in at_source for name in pair})
     possible = {pair for pair in at_source if {*pair} <= there}
-    lacking = {(child, parent) for child, parent in possible - at_target if child in followed}
-    surplus = {pair for pair in at_target - at_source if {*pair} <= followed}
+    lacking = {pair for pair in possible - at_target if pair[0] in followed and among.intersection(pair)}
+    surplus = {pair for pair in at_target - at_source if {*pair} <= followed and among.intersection(pair)}
     # Without ddl=apply nothing is altered there but by hand.
     severity = Severity.ERROR if config.ddl is DdlPolicy.APPLY else Severity.WARNING
     return (
@@ -81,5 +91,5 @@ def _findings(pairs: Collection[Pair], severity: Severity, *, is_at_source: bool
             f"{'.'.join(child)} inherits from {'.'.join(parent)} at the {one} and not at the {other}: {otherwise}",
             f"ALTER TABLE {quoted(*child)} {'' if is_at_source else 'NO '}INHERIT {quoted(*parent)}",
             severity=severity,
-            note="Make both sides inherit alike before the pipeline begins.",
+            note=_ALIKE.format(child=".".join(child)),
         )

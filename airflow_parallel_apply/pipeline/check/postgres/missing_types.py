@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import NamedTuple
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.definitions import TypeDefinition, read_definitions, read_types
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import fit_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
@@ -39,35 +42,51 @@ def type_findings(
         session.transaction("check") as connection,
     ):
         found = find_tables(connection, relations)
-        wanted = [
-            (relation, table)
-            for relation, table in zip(relations, found, strict=True)
-            if relation.columns and (table is None or table.missing_columns)
-        ]
+        wanted = [_Wanted.of(relation, table) for relation, table in zip(relations, found, strict=True)]
         renamed = tuple(_renamed(config, source, connection, found))
-        if not wanted:
+        lacking = [one for one in wanted if one.columns != ()]
+        refusing = [one._replace(columns=one.refusing) for one in wanted if one.refusing]
+        if not (lacking or refusing):
             return renamed
-        kinds = dict.fromkeys(_types(config, source, wanted))
+        kinds = dict.fromkeys((*_types(config, source, lacking), *_types(config, source, refusing)))
         missing = {kind: _finding(connection, kind) for kind in kinds if not _is_there(connection, kind)}
         needed = {relation.name for relation in expected}
-        now = [pair for pair in wanted if pair[0].name in needed]
-        due = set(_types(config, source, now)) if missing and len(now) < len(wanted) else set(kinds)
+        due = set(_types(config, source, [one for one in lacking if one.relation.name in needed])) if missing else set()
         return (*renamed, *(finding if kind in due else _later(finding) for kind, finding in missing.items()))
 
 
-def _types(
-    config: PipelineConfig, source: Endpoint, wanted: Sequence[tuple[Relation, TargetTable | None]]
-) -> list[TypeDefinition]:
-    """The types of all columns of a missing table, and of the columns that an existing one lacks; others may have their
-    own.
+class _Wanted(NamedTuple):
+    """A table with those of its columns that the target lacks, None where it lacks the table; and with those of users'
+    types that the target has with a type which may refuse their values: what makes it the source's type needs that.
     """
+
+    relation: Relation
+    columns: Sequence[str] | None
+    refusing: Sequence[str]
+
+    @classmethod
+    def of(cls, relation: Relation, table: TargetTable | None) -> _Wanted:
+        if table is None:
+            return cls(relation, None if relation.columns else (), ())
+        refusing = tuple(
+            column.name
+            for index, column in enumerate(relation.columns)
+            if "." in column.type_name and fit_of_column(table, index) is Fit.REFUSES
+        )
+        return cls(relation, tuple(table.missing_columns), refusing)
+
+
+def _types(config: PipelineConfig, source: Endpoint, wanted: Sequence[_Wanted]) -> list[TypeDefinition]:
+    """The types of all columns of a missing table, and of those columns of another one."""
+    if not wanted:
+        return []
     name = f"parallel_apply {config.pipeline} check"
     with closing(SourceSession(source, application_name=name)) as session, session.errors("check"):
-        missing = [relation for relation, table in wanted if table is None]
+        missing = [one.relation for one in wanted if one.columns is None]
         kinds = list(read_definitions(session.catalog(), missing).types)
-        for relation, table in wanted:
-            if table is not None:
-                kinds += read_types(session.catalog(), relation, table.missing_columns)
+        for one in wanted:
+            if one.columns is not None:
+                kinds += read_types(session.catalog(), one.relation, one.columns)
         return kinds
 
 
@@ -119,4 +138,8 @@ def _finding(connection: Connection, kind: TypeDefinition) -> Finding:
 
 
 def _later(finding: Finding) -> Finding:
-    return replace(finding, severity=Severity.WARNING, note="Not needed if DDL that is on its way creates it.")
+    return replace(
+        finding,
+        severity=Severity.WARNING,
+        note="Not needed if DDL that is on its way creates it, nor by a column that is to keep another type.",
+    )

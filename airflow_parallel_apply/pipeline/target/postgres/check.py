@@ -23,10 +23,10 @@ from airflow_parallel_apply.pipeline.model.finding import (
 )
 from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
 from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import WITHOUT_LETTERS
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import altering_of_owner
 from airflow_parallel_apply.pipeline.target.postgres.catalog.lacking_key import making_key
-from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import fit_of_column, retyping
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import giving_name
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables, found_instead
 from airflow_parallel_apply.pipeline.target.postgres.catalog.unfit import computing, creation, renaming_away, replacing
@@ -273,19 +273,13 @@ def _column_findings(table: TargetTable, server_version: int, pipeline: str) -> 
 
 def _type_findings(table: TargetTable) -> Iterator[Finding]:
     for index, column in enumerate(table.relation.columns):
-        found = table.columns.get(column.name)
-        if found is None or found.generated:
-            continue
-        how = fit(column.type_name, found.type_sql)
-        if how is Fit.UNKNOWN and column.type_name != found.declared_sql:
-            how = Fit.REFUSES
-        fits = _FITS.get(how)
+        fits = _FITS.get(fit_of_column(table, index))
         if fits is not None:
             severity, what, note = fits
+            here = f"{table.relation.name} has the column {column.name} as {table.columns[column.name].type_sql}"
             yield about(
                 table.relation,
-                f"{table.relation.name} has the column {column.name} as {found.type_sql}, which {what} "
-                f"{column.type_name}",
+                f"{here}, which {what} {column.type_name}",
                 *retyping(table, index),
                 column=column.name,
                 severity=severity,

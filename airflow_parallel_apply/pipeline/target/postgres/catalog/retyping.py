@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import is_cast_by_text
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_cast_by_text
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = ("text", "character varying")
 """Types that take the value of any other one, and so a default's."""
+
+
+def fit_of_column(table: TargetTable, index: int) -> Fit:
+    """Tell how a column of the target takes values of the source's; one that is not there, or computed, takes none."""
+    column = table.relation.columns[index]
+    found = table.columns.get(column.name)
+    if found is None or found.generated:
+        return Fit.EXACT
+    how = fit(column.type_name, found.type_sql)
+    return Fit.REFUSES if how is Fit.UNKNOWN and column.type_name != found.declared_sql else how
 
 
 def retyping(table: TargetTable, index: int) -> tuple[str, ...]:
@@ -44,7 +54,10 @@ def retyped(table: TargetTable, index: int) -> str:
     made = ""
     if "." in column.type_name and column.type_name != table.columns[column.name].declared_sql:
         kind = column.type_name.removesuffix("[]")
-        made = f" If the target lacks the type {kind}, make it there first, as the source has it."
+        made = (
+            f" If the target lacks the type {kind}: `parallel-apply check` prints the command that makes it; run that "
+        )
+        made += "first."
     return (
         f"Run {commands} at the target; then run again. Should it fail for a value that is there, empty the table and "
         f"run it again; then {recopying(table.relation)}{made}"
