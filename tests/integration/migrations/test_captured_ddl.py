@@ -94,6 +94,15 @@ def test_rows_before_and_behind_a_change_in_one_transaction_are_each_read_as_wha
 
 
 @gated
+def test_a_column_that_came_and_went_is_told_of_rows_that_are_known_by_all_their_values(rig: Rig) -> None:
+    begin(rig, "CREATE TABLE t (id integer, a text, b integer)", "ALTER TABLE t REPLICA IDENTITY FULL")
+    rig.write("ALTER TABLE t ADD c boolean DEFAULT false", "INSERT INTO t VALUES (1, 'a1', 1, true)")
+    rig.write("UPDATE t SET id = id + 1", "ALTER TABLE t DROP c", "UPDATE t SET a = 'z' WHERE id < 5")
+    rig.run()
+    assert rig.comparison().equal
+
+
+@gated
 def test_a_value_of_its_own_for_each_row_still_stops_the_run(rig: Rig) -> None:
     begin(rig, *PLAIN)
     rig.write("ALTER TABLE t ADD c uuid DEFAULT gen_random_uuid()", "ALTER TABLE t ALTER c DROP DEFAULT")
