@@ -128,13 +128,15 @@ def refuse(findings: Iterable[Finding], *, place: str, op: str, pipeline: str | 
 
 
 def hint_of(findings: Sequence[Finding]) -> str:
-    """One line that says how to fix them: the first ones by all their commands, of more only that there are more."""
-    commands: list[str] = []
+    """One line that says how to fix them: the first ones by all their commands, each once, of more only that there are
+    more.
+    """
+    commands: dict[str, None] = {}
     for finding in findings:
         if len(commands) < _SHOWN_COMMANDS:
-            commands += finding.fix
+            commands |= dict.fromkeys(finding.fix)
     words = [f"Run {'; '.join(commands)}."] if commands else []
-    if len(commands) < sum(len(finding.fix) for finding in findings):
+    if len(commands) < len({command for finding in findings for command in finding.fix}):
         words.append("`parallel-apply check` shows all commands.")
     words += dict.fromkeys(finding.note for finding in findings if finding.note)
     return " ".join(words)

@@ -42,3 +42,9 @@ def test_a_hint_shows_the_first_findings_with_all_the_commands_that_belong_toget
     found = [new_finding(Side.TARGET, "t", "no", *commands) for commands in (["A"], ["SET b", "SET c", "B"], ["C"])]
     assert hint_of(found) == "Run A; SET b; SET c; B. `parallel-apply check` shows all commands."
     assert hint_of(found[1:2]) == "Run SET b; SET c; B."
+
+
+def test_a_hint_shows_a_command_that_mends_several_things_once() -> None:
+    found = [new_finding(Side.SOURCE, where, "no", "A") for where in ("t", "u", "v", "w")]
+    assert hint_of(found) == "Run A."
+    assert hint_of([*found, new_finding(Side.SOURCE, "x", "no", "B")]) == "Run A; B."
