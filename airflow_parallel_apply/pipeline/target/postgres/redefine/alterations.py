@@ -19,6 +19,37 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.lacking_types impo
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 
+_REFERENCES: Final = """
+SELECT format('ALTER TABLE %%I.%%I DROP CONSTRAINT %%I', n.nspname, c.relname, k.conname)
+FROM pg_catalog.pg_constraint k
+JOIN pg_catalog.pg_class c ON c.oid = k.conrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a
+    ON a.attrelid = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text)) AND a.attname = %(column)s
+CROSS JOIN LATERAL unnest(k.conkey, k.confkey) AS pair (own, other)
+JOIN pg_catalog.pg_attribute o ON o.attnum = CASE WHEN k.conrelid = a.attrelid AND pair.own = a.attnum THEN pair.other
+        ELSE pair.own END
+    AND o.attrelid = CASE WHEN k.conrelid = a.attrelid AND pair.own = a.attnum THEN k.confrelid ELSE k.conrelid END
+CROSS JOIN LATERAL (
+    SELECT CASE x.oid WHEN 'varchar'::regtype THEN 'text'::regtype::oid ELSE x.oid END AS oid
+    FROM (SELECT to_regtype(%(type_name)s)::oid AS oid) x
+) wanted
+CROSS JOIN LATERAL (
+    SELECT CASE o.atttypid WHEN 'varchar'::regtype THEN 'text'::regtype::oid ELSE o.atttypid END AS oid
+) beside
+WHERE k.contype = 'f' AND k.conparentid = 0
+    AND ((k.conrelid = a.attrelid AND pair.own = a.attnum) OR (k.confrelid = a.attrelid AND pair.other = a.attnum))
+    AND CASE WHEN %(type_name)s::text IS NULL THEN k.conrelid <> a.attrelid
+        ELSE wanted.oid IS DISTINCT FROM beside.oid AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_amop p
+            JOIN pg_catalog.pg_am m ON m.oid = p.amopmethod AND m.amname = 'btree'
+            WHERE p.amopstrategy = 3 AND p.amoplefttype = wanted.oid AND p.amoprighttype = beside.oid
+        ) END
+ORDER BY 1
+"""
+"""The foreign keys that keep a column from being dropped, or from having a type that nothing compares with the type of
+the column at their other end.
+"""
 UNTOLD: Final = ", and the log does not tell what older rows hold in it (a value for each row, or one rewritten since)"
 _AS_THERE: Final = ", as by the statement that the source ran, in a session with the settings of that one (timezone)"
 
@@ -90,6 +121,10 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
             hint += f" Or change the target yourself so that its rows are the source's{how}, and {SKIPPING}, which "
             hint += "takes it as done."
     hint = f"{alteration.first}{hint}"
+    is_retyped = alteration.former_type is not None
+    keys = _references(connection, relation, alteration) if users or is_retyped else []
+    if keys:
+        hint = f"Run {'; '.join(keys)} at the target first, and make again behind it what the source still has. {hint}"
     if users:
         hint = f"Other objects of the target use the column ({users}): drop them, and make them again behind it. {hint}"
     if alteration.strangers:
@@ -106,3 +141,11 @@ def left(connection: Connection, relation: Relation, alteration: Alteration, *, 
         column=alteration.column,
         hint=hint,
     )
+
+
+def _references(connection: Connection, relation: Relation, alteration: Alteration) -> list[str]:
+    """The statements that drop those which are in the way."""
+    schema, table = alteration.owner or (relation.schema, relation.table)
+    type_name = None if alteration.former_type is None else alteration.type_name
+    wanted = {"schema": schema, "table": table, "column": alteration.column, "type_name": type_name}
+    return [text for (text,) in connection.execute(_REFERENCES, wanted).fetchall()]
