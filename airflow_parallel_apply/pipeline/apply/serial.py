@@ -11,7 +11,7 @@ Before the first row under a newer definition the target is brought to it, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Operati
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, names_of_text
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, has_word, names_of_text
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
     Merge,
@@ -130,13 +130,7 @@ def _is_behind_rows(message: Break, breaks: Iterable[Break], log: RowReader) -> 
 
 def _under_names(sent: Sequence[Break], log: RowReader) -> str:
     """Tell which tables and columns had other names or types by then than the target may know."""
-    last: dict[int | None, Relation] = {}
-    for one in log.state().relations:
-        if one.first_seqno in (None, NO_SEQNO):
-            # A name that a table was given along with another one's is of the same kind, and comes later.
-            last.setdefault(one.oid, one)
-        elif one.first_seqno <= sent[-1].seqno:
-            last[one.oid] = one
+    last = _definitions(log, sent[-1].seqno)
     told = []
     for then in _names_then(sent[-1]):
         relation = last.get(then.oid)
@@ -147,6 +141,45 @@ def _under_names(sent: Sequence[Break], log: RowReader) -> str:
                 others = [found.get(column.number or 0) for found in (then.columns, then.types)]
                 told += [f"{column.name} of {name} was {other}" for other in others if other not in (None, column.name)]
     return f" Where the target has names or types of before: by then {listed(told)} at the source." if told else ""
+
+
+def _definitions(log: RowReader, seqno: int, later: Collection[int] = ()) -> dict[int | None, Relation]:
+    """The last definition of each table, by its oid, that rows of up to this seqno have. `later`: ids of those that
+    come behind a statement in its transaction.
+    """
+    last: dict[int | None, Relation] = {}
+    for one in log.state().relations:
+        if one.first_seqno in (None, NO_SEQNO):
+            # A name that a table was given along with another one's is of the same kind, and comes later.
+            last.setdefault(one.oid, one)
+        elif one.first_seqno <= seqno and one.relation_id not in later:
+            last[one.oid] = one
+    return last
+
+
+def _defined_before(message: Break, breaks: Iterable[Break], log: RowReader) -> tuple[Relation, ...]:
+    """The definitions that tables which a message may alter by a USING had before it; of those that were copied since,
+    the copies', too. Only where the source tells of each change: else their types may have been others by then.
+    """
+    text, then = message.values[1], {one.oid: one.table for one in _names_then(message)}
+    if not computes(text):
+        return ()
+    behind = [one for one in breaks if one.seqno == message.seqno and one.fragno > message.fragno]
+    last = _definitions(log, message.seqno, {one.relation_id for one in behind if one.operation is None})
+
+    told = {one.oid for one in log.state().sightings if one.names}
+
+    def may_be_altered(one: Relation) -> bool:
+        names = {one.table, *(then.get(one.oid or 0) or ())[1:]}
+        return one.oid in told and any(has_word(text, name) for name in names)
+
+    return tuple(
+        one
+        for one in log.state().relations
+        if one.relation_id == last[one.oid].relation_id
+        or (one.first_seqno == NO_SEQNO and one.relation_id > last[one.oid].relation_id)
+        if may_be_altered(one)
+    )
 
 
 def _names_then(message: Break) -> tuple[NamesThen, ...]:
@@ -222,6 +255,7 @@ def _steps(
                     names=_names_then(found),
                     is_last=not any(_sent_behind(found, breaks)),
                     is_behind_rows=_is_behind_rows(found, breaks, log),
+                    defined=_defined_before(found, breaks, log),
                 )
                 staging = False
             case _:

@@ -20,6 +20,10 @@ _PARTS: Final = re.compile(
 """Comments, strings, quoted names, and what stands between."""
 _CODE_PARTS: Final = re.compile(r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|[^-/'";]+|.""", re.DOTALL)
 """The same of a text in which statements stand between dollars."""
+COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
+"""Words of a statement that may give rows other values, by others of theirs."""
+_QUOTES: Final = str.maketrans("", "", "'\"")
+"""Leaves them out: what stands in a block's text has more of them."""
 _CODE: Final = re.compile(r"\b(?:do|function|procedure)\b", re.IGNORECASE)
 _SHOWN_LETTERS: Final = 200
 
@@ -43,6 +47,28 @@ def statements(text: str) -> Iterator[str]:
         else:
             found += " " if part.startswith(("--", "/*")) else part
     yield found
+
+
+def computes(statement: str) -> bool:
+    """True if a statement may give rows other values, by others of theirs."""
+    return COMPUTES.search(statement) is not None
+
+
+def has_word(text: str, name: str) -> bool:
+    """True if a text may have a name among its words, however it is quoted."""
+    # Of thousands of names few are compiled.
+    is_within = unquoted(name).lower() in unquoted(text).lower()
+    return is_within and re.search(rf"(?<!\w){pattern_of(name)}(?!\w)", unquoted(text), re.IGNORECASE) is not None
+
+
+def pattern_of(name: str) -> str:
+    """The pattern of a name in a text without quotes."""
+    return re.escape(unquoted(name))
+
+
+def unquoted(text: str) -> str:
+    """A text without its quotes."""
+    return text.translate(_QUOTES)
 
 
 def shown_ddl(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
@@ -43,6 +43,7 @@ class Statement:
     definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of tables
     whose names, or columns, had changed, as they were when the text was sent; `is_last`: no other one of its
     transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it.
+    `defined`: where it has a USING, definitions that tables which it names had before, in the order of the log.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Statement:
     names: tuple[NamesThen, ...] = ()
     is_last: bool = True
     is_behind_rows: bool = False
+    defined: tuple[Relation, ...] = ()
 
     @property
     def skipping(self) -> str:

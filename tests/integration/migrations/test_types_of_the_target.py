@@ -200,3 +200,66 @@ def test_what_a_sent_using_has_made_stays(rig: Rig, using: str) -> None:
     rig.run()
     query = "SELECT id, concat(g) FROM t ORDER BY id"
     assert rig.rows(query) == rig.rows(query, side="source")
+
+
+READ = {
+    "another column": ("a numeric, b integer", "ALTER b TYPE numeric USING a / 2", "a"),
+    "its own": ("a integer, b numeric", "ALTER b TYPE bigint USING b / 2", "b"),
+    "one that is altered beside": (
+        "a numeric, b integer",
+        "ALTER a TYPE bigint, ALTER b TYPE numeric USING a / 2",
+        "a",
+    ),
+}
+ALIKE = {
+    "wider integers": ("a bigint, b bigint", ["ALTER b TYPE numeric USING a + b / 2"]),
+    "mere casts": (
+        "a numeric, b numeric",
+        ['ALTER b TYPE varchar(9) USING ("b"::text)::varchar(9), ALTER a TYPE bigint USING CAST(a AS bigint)'],
+    ),
+    "a type that was sent": ("a numeric, b integer", ["ALTER a TYPE numeric", "ALTER b TYPE numeric USING a / 2"]),
+}
+
+
+def begun_with(rig: Rig, here: str) -> None:
+    install(rig.source_dsn)
+    execute(rig.source_dsn, "CREATE TABLE t (id integer PRIMARY KEY, a integer, b integer)")
+    execute(rig.target_dsn, f"CREATE TABLE t (id integer PRIMARY KEY, {here})")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 7, 7)")
+    rig.run()
+
+
+def send(rig: Rig, action: str) -> None:
+    rig.transaction(f"ALTER TABLE t {action}", ddl(f"ALTER TABLE t {action}"))
+
+
+def assert_computed_alike(rig: Rig) -> None:
+    rig.run()
+    rig.write("INSERT INTO t VALUES (2, 8, 8)")
+    rig.run()
+    query = "SELECT concat(a)::numeric, concat(b)::numeric FROM t ORDER BY id"
+    assert rig.rows(query) == rig.rows(query, side="source")
+
+
+@gated
+@pytest.mark.parametrize("case", READ)
+def test_a_using_that_was_sent_reads_the_types_of_the_source(rig: Rig, case: str) -> None:
+    here, action, column = READ[case]
+    begun_with(rig, here)
+    send(rig, action)
+    what = rf"other values at the target: {column} of public\.t is numeric there and integer at the source"
+    with pytest.raises(FatalError, match=what) as refused:
+        rig.run()
+    execute(rig.target_dsn, str(refused.value).partition("Hint: Run ")[2].partition(" at the target")[0])
+    assert_computed_alike(rig)
+
+
+@gated
+@pytest.mark.parametrize("case", ALIKE)
+def test_a_using_that_was_sent_may_read_types_that_make_no_difference(rig: Rig, case: str) -> None:
+    here, actions = ALIKE[case]
+    begun_with(rig, here)
+    for action in actions:
+        send(rig, action)
+    assert_computed_alike(rig)

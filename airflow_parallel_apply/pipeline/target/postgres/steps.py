@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
 )
 from airflow_parallel_apply.pipeline.target.postgres.redefine.namesakes import refusing_namesakes
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
+from airflow_parallel_apply.pipeline.target.postgres.redefine.own_types import require_types
 from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_rows import refusing_rows
@@ -131,6 +132,7 @@ class Steps:
                 case Statement():
                     replayer.forget_tables()
                     names = self._relations.all_names()
+                    require_types(self._connection, self._session, step)
                     with (
                         noting_renames(self._connection, self._session, names),
                         noting_types(self._connection, self._session, step.text, names),

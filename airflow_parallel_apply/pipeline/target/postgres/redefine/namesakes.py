@@ -20,7 +20,18 @@ from typing import Final, NamedTuple
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.model.change import Renaming
 from airflow_parallel_apply.pipeline.model.finding import command_line, listed
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, renames_type, shown_ddl, statements, written
+from airflow_parallel_apply.pipeline.model.sent_ddl import (
+    COMPUTES,
+    NamesThen,
+    computes,
+    has_word,
+    pattern_of,
+    renames_type,
+    shown_ddl,
+    statements,
+    unquoted,
+    written,
+)
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import heirs, owner_of_column
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import renaming
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
@@ -33,7 +44,6 @@ from airflow_parallel_apply.postgres.generated_text import as_taken, definition_
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
-_COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
 _GENERATES: Final = re.compile(r"\bset\s+expression\b", re.IGNORECASE)
 _CALLS: Final = re.compile(
     r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|call)\b"
@@ -41,12 +51,10 @@ _CALLS: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Calls of functions, which may alter anything without naming it."""
-_QUOTES: Final = str.maketrans("", "", "'\"")
-"""Leaves them out: what stands in a block's text has more of them."""
 _VIRTUAL: Final = "v"
 
 
-class _Table(NamedTuple):
+class NotedTable(NamedTuple):
     """A table here: the names of its columns by the source's numbers, and the types of all by their names, or what
     computes them. `above`: the tables that it inherits from.
     """
@@ -74,7 +82,7 @@ class _Texts:
         texts = [written(text) for text in (step.text, *step.beside)]
         # What builds a statement has parts of it in several ones.
         parts = [one for text in texts for one in ([text] if _CALLS.search(text) else statements(text))]
-        return cls(*([text.translate(_QUOTES) for text in found] for found in (texts, parts)))
+        return cls(*([unquoted(text) for text in found] for found in (texts, parts)))
 
     @property
     def call(self) -> bool:
@@ -84,7 +92,7 @@ class _Texts:
     @property
     def compute(self) -> bool:
         """True if one may give rows other values, by others of theirs."""
-        return any(_COMPUTES.search(text) for text in self.statements)
+        return any(map(computes, self.statements))
 
     @property
     def generate(self) -> bool:
@@ -97,7 +105,7 @@ class _Texts:
 
     def have(self, name: str) -> bool:
         """True if a column's name is among their words."""
-        return any(_has_word(text, name) for text in self.texts)
+        return any(has_word(text, name) for text in self.texts)
 
     def have_table(self, name: Name) -> bool:
         """The same of a table's, unless with another schema."""
@@ -106,8 +114,8 @@ class _Texts:
 
     def read_rows(self, name: Name) -> bool:
         """True if a USING may read a table's rows as a whole: what is in them need not be named."""
-        words = rf"{_COMPUTES.pattern}.*{_table_words(name)}(?!\w|\s*\.\s*\w)"
-        return any(re.search(words, text, _COMPUTES.flags) for text in self.statements)
+        words = rf"{COMPUTES.pattern}.*{_table_words(name)}(?!\w|\s*\.\s*\w)"
+        return any(re.search(words, text, COMPUTES.flags) for text in self.statements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,7 @@ class _Pair:
     under the same names; before it, the names here need not be the source's.
     """
 
-    here: _Table
+    here: NotedTable
     then: NamesThen
     texts: _Texts
     dropped: frozenset[int]
@@ -168,7 +176,7 @@ class _Pair:
         """True if a statement, or what it reads and is computed, may read a column."""
         types = self.here.types
         read = (expression_of(types[one]) for one in self.here.computed if one != name and self.texts.have(one))
-        return self._have(name) or any(_has_word(text, name) for text in read)
+        return self._have(name) or any(has_word(text, name) for text in read)
 
     @property
     def _surplus(self) -> Iterator[str]:
@@ -199,10 +207,28 @@ def refusing_namesakes(connection: Connection, session: Session, step: Statement
     """Around the statement, in its transaction. Errors: `PlanError` where it may have met another table or column than
     at the source, or one of another type; psycopg's own.
     """
-    before = _here(connection, session, step)
+    before = noted_tables(connection, session, _oids(step))
     yield
     if before:
         _require_same(connection, session, step, list(_pairs(connection, session, step, before)))
+
+
+def noted_tables(connection: Connection, session: Session, oids: Iterable[int]) -> dict[int, NotedTable]:
+    """The tables that are noted for these oids of the source's. Errors: psycopg's own."""
+    here: dict[int, NotedTable] = {}
+    wanted = [*oids]
+    if not wanted:
+        return here
+    with without_search_path(connection):
+        values = {"pipeline": session.pipeline, "oids": wanted}
+        found = connection.execute(statement("applied_tables", "names"), values).fetchall()
+    for oid, schema, table, above, number, column, type_name, generated, expression in found:
+        found_table = here.setdefault(oid, NotedTable((schema, table), {}, {}, tuple(map(tuple, above))))
+        computed = definition_of(type_name, expression, is_virtual=generated == _VIRTUAL) if generated else ""
+        found_table.types[column] = computed or type_name
+        if number is not None:
+            found_table.columns[number] = column
+    return here
 
 
 def _require_same(connection: Connection, session: Session, step: Statement, pairs: Sequence[_Pair]) -> None:
@@ -231,43 +257,22 @@ def _require_same(connection: Connection, session: Session, step: Statement, pai
     )
 
 
-def _word(name: str) -> str:
-    return re.escape(name.translate(_QUOTES))
-
-
-def _has_word(text: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){_word(name)}(?!\w)", text.translate(_QUOTES), re.IGNORECASE) is not None
-
-
 def _table_words(name: Name) -> str:
     """The pattern of a table's name, with its schema and database or without."""
-    return rf"(?<![.\w])(?:(?:\w+\.)?{_word(name[0])}\.)?{_word(name[1])}"
+    return rf"(?<![.\w])(?:(?:\w+\.)?{pattern_of(name[0])}\.)?{pattern_of(name[1])}"
 
 
-def _here(connection: Connection, session: Session, step: Statement) -> dict[int, _Table]:
-    """Those tables that the statement tells of, by the oids of the source's."""
-    here: dict[int, _Table] = {}
-    if not step.names:
-        return here
-    with without_search_path(connection):
-        found = connection.execute(
-            statement("applied_tables", "names"),
-            {"pipeline": session.pipeline, "oids": [one.oid for one in step.names]},
-        ).fetchall()
-    for oid, schema, table, above, number, column, type_name, generated, expression in found:
-        found_table = here.setdefault(oid, _Table((schema, table), {}, {}, tuple(map(tuple, above))))
-        computed = definition_of(type_name, expression, is_virtual=generated == _VIRTUAL) if generated else ""
-        found_table.types[column] = computed or type_name
-        if number is not None:
-            found_table.columns[number] = column
-    return here
+def _oids(step: Statement) -> list[int]:
+    return [one.oid for one in step.names]
 
 
-def _pairs(connection: Connection, session: Session, step: Statement, before: Mapping[int, _Table]) -> Iterator[_Pair]:
+def _pairs(
+    connection: Connection, session: Session, step: Statement, before: Mapping[int, NotedTable]
+) -> Iterator[_Pair]:
     """As they are behind the statement; a table or column that it dropped as it was `before`. Without tables that were
     copied from a later moment: `leaving_newer_copies` looks at those.
     """
-    after, texts = _here(connection, session, step), _Texts.of(step)
+    after, texts = noted_tables(connection, session, _oids(step)), _Texts.of(step)
     newer = newer_copies(connection, session, step.end_offset)
     version = connection.info.server_version
     for then in step.names:
