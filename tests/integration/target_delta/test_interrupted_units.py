@@ -116,6 +116,7 @@ def test_a_unit_of_channels_that_stand_apart_is_there_once_wherever_its_lane_die
             meet("dying")
         is_over = len(made) < number
         killed_at(None)
+        assert rig.open().pending().decided in (None, (seqno, seqno))
         meet("next")
         assert rig.seqnos() == [seqno, seqno]
         assert len(rig.rows(A)) == 2 * number

@@ -134,8 +134,9 @@ class DeltaTarget:
         state = self._positions.read()
         if state is None or not state.decided:
             return Pending(branches=0, decided=None)
-        first = min(state.positions[one.scope or 0].seqno + 1 for one in state.decided)
-        return Pending(branches=0, decided=(first, max(one.last_seqno for one in state.decided)))
+        last = max(one.last_seqno for one in state.decided)
+        after = min(at.seqno for one in state.decided for at in state.positions if one.scope in (None, at.channel))
+        return Pending(branches=0, decided=(after + 1, last))
 
     def held_up(self) -> tuple[Finding, ...]:
         return ()
