@@ -29,6 +29,9 @@ _EVENTS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step]]]
 }  # fmt: skip
 _SERVERS: Final = ("crash", "restored", "promoted", "settings", "slot lost", "log lost")
 _RUNS: Final = ("abandoned", "routing", "killed", "stopped", "bounded", "captured", "purged", "disturbed")
+_APART: Final = "consistency changes"
+_WEIGHTS: Final = {"runs": 4, "servers": 3}
+"""How often rooms are chosen, besides 1: more often where targets differ, in what a commit is and in what it leaves."""
 _FOLLOWED: Final = (
     "column added", "column added, constant default", "column renamed", "column names swapped", "column dropped",
     "column dropped and added", "replica identity changed", "generated column added", "table rewritten",
@@ -119,12 +122,13 @@ def _exotic(
     dice: random.Random, able: Able, tables: Sequence[Table], parameters: Mapping[str, Any], only: Collection[str]
 ) -> list[Step]:
     rooms = {
-        "rows": tuple(BULK), "events": tuple(_EVENTS), "servers": _SERVERS, "runs": _RUNS,
+        "rows": tuple(BULK), "events": tuple(_EVENTS), "servers": _SERVERS, "runs": (*_RUNS, _APART),
         "migrations": (*able.migrations, _BEFORE), "upkeep": tuple(UPKEEP), "values": (_REFUSED,),
         "affairs": _AFFAIRS,
     }  # fmt: skip
     found = {room: sorted(set(kinds) & set(only or kinds)) for room, kinds in rooms.items()}
-    room = dice.choice([room for room, kinds in found.items() if kinds] or list(rooms))
+    filled = [room for room, kinds in found.items() if kinds] or list(rooms)
+    (room,) = dice.choices(filled, [_WEIGHTS.get(one, 1) for one in filled])
     kind = dice.choice(found[room] or list(rooms[room]))
     steps = _made(dice, able, room, kind, list(tables), parameters)
     return meanwhile(dice, steps, tables) if dice.random() < _MEANWHILE else steps
@@ -141,7 +145,7 @@ def _made(
         case "servers":
             return SERVERS[kind](dice, tables)
         case "runs":
-            return RUNS[kind](dice, tables)
+            return _left_apart(dice, tables, parameters) if kind == _APART else RUNS[kind](dice, tables)
         case "upkeep":
             return performed(dice, kind, UPKEEP[kind](dice, tables), tables, dict(parameters))
         case "values":
@@ -175,6 +179,21 @@ def _rows_before_a_change(dice: random.Random, able: Able, table: Table) -> list
     by_hand = tuple(one for one in recipe.by_hand if not one.startswith("VACUUM"))
     sql = (*before, *altered, *(table.change(dice) for _ in range(2)))
     return [Step(do="transaction", sql=sql, kind=_BEFORE, names=names, by_hand=by_hand), Step(do="run")]
+
+
+def _left_apart(dice: random.Random, tables: Sequence[Table], parameters: Mapping[str, Any]) -> list[Step]:
+    """A run of lanes that go ahead of each other ends between them, and one that keeps them together goes on, or the
+    other way round.
+    """
+    first, then = dice.choice((("channel", "epoch"), ("channel", "epoch"), ("epoch", "channel")))
+    rows = Step(do="source", sql=tuple(table.change(dice) for table in tables for _ in range(4)))
+    place = dice.choice(sorted(PLACES[parameters["target"]]))
+    ended = {"of": "lane", "signal": "KILL", "place": place, "call": dice.choice((1, 1, 2, 3))}
+    return [
+        Step(do="run"), rows, Step(do="parameters", options={"consistency": first}),
+        Step(do="killed", options=ended, kind="lane killed"), *dice.choice(([], [rows])),
+        Step(do="parameters", options={"consistency": then}, kind=_APART), Step(do="run"),
+    ]  # fmt: skip
 
 
 def _refused_value(dice: random.Random, able: Able, tables: Sequence[Table]) -> list[Step]:
