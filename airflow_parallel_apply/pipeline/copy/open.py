@@ -100,7 +100,7 @@ def copy_findings(
 ) -> tuple[Finding, ...]:
     """Find what keeps a copy from being made. Reads only. Errors: the pipeline's."""
     if not goes_into_log(source, target):
-        return _connector(source, target).findings(config, target, relations)
+        return _connector(source, target).findings(config, source, target, relations)
     if not config.create_tables:
         return ()
     return (

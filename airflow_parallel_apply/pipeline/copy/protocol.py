@@ -172,7 +172,9 @@ class CopyConnector(Protocol):
         """
         ...
 
-    def findings(self, config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    def findings(
+        self, config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    ) -> tuple[Finding, ...]:
         """Find what keeps a copy from being made at the target. Reads only."""
         ...
 

@@ -54,6 +54,23 @@ def limited(rig: Rig) -> Iterator[Rig]:
         execute(dsn, f'REASSIGN OWNED BY "{ROLE}" TO postgres', f'DROP OWNED BY "{ROLE}"', f'DROP ROLE "{ROLE}"')
 
 
+@gated
+def test_an_extension_whose_types_the_tables_need_that_a_first_run_makes_is_named(rig: Rig) -> None:
+    rig = rig.having(start=Start.COPY, create_tables=True)
+    rig.write(
+        "CREATE SCHEMA ext",
+        "CREATE EXTENSION vector SCHEMA ext",
+        "CREATE DOMAIN place AS ext.vector(2)",
+        "CREATE TABLE v (id int PRIMARY KEY, places place[])",
+        "INSERT INTO v VALUES (1, '{\"[1,2]\"}')",
+    )
+    (finding,) = [one for one in look(rig).findings if one.severity is Severity.ERROR]
+    assert finding.where == "extension vector"
+    fix(rig, finding)
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_two_good_sides_have_no_finding(rig: Rig, limited: Rig) -> None:
     assert look(rig).findings == ()
     assert look(limited).findings == ()

@@ -82,7 +82,7 @@ def test_an_unknown_scheme_is_refused_with_those_that_are_known(tmp_path: Path, 
 class MemoCopies:
     """Knows of copies into a desk."""
 
-    def findings(self, config, target, relations):
+    def findings(self, config, source, target, relations):
         return ("looked at",)
 
     def progress(self, target, pipeline):

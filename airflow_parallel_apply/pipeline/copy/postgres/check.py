@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
+from airflow_parallel_apply.pipeline.copy.postgres.extensions import extension_findings
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, new_finding
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
@@ -20,10 +21,15 @@ from airflow_parallel_apply.postgres.quoting import quoted
 _finding: Final = partial(new_finding, Side.TARGET)
 
 
-def copy_findings_at(config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
-    """In a session of its own. Errors: the pipeline's."""
+def copy_findings_at(
+    config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+) -> tuple[Finding, ...]:
+    """In sessions of its own, with what a first run finds as it makes the tables. Errors: the pipeline's."""
     with closing(Session(target.url, pipeline=config.pipeline)) as session, session.transaction("check") as connection:
-        return copy_findings(connection, relations, create_tables=config.create_tables)
+        found = copy_findings(connection, relations, create_tables=config.create_tables)
+        if not config.create_tables:
+            return found
+        return (*found, *extension_findings(config, source, connection, missing_tables(connection, relations)))
 
 
 def copy_findings(connection: Connection, relations: Sequence[Relation], *, create_tables: bool) -> tuple[Finding, ...]:
@@ -32,13 +38,18 @@ def copy_findings(connection: Connection, relations: Sequence[Relation], *, crea
     if not create_tables and not keeps_keys:
         return ()
     role = current_role(connection)
-    found = find_tables(connection, relations)
-    missing = [relation for relation, table in zip(relations, found, strict=True) if table is None]
-    there = [table.oid for table in found if table is not None]
+    there = [table.oid for table in find_tables(connection, relations) if table is not None]
+    missing = missing_tables(connection, relations) if create_tables else ()
     return (
-        *(_schema_findings(connection, missing, role) if create_tables else ()),
+        *_schema_findings(connection, missing, role),
         *(_key_findings(connection, there, role) if keeps_keys else ()),
     )
+
+
+def missing_tables(connection: Connection, relations: Sequence[Relation]) -> Sequence[Relation]:
+    """Those of the relations that the target has no table of. Errors: psycopg's own."""
+    found = find_tables(connection, relations)
+    return [relation for relation, table in zip(relations, found, strict=True) if table is None]
 
 
 def _schema_findings(connection: Connection, missing: Sequence[Relation], role: str) -> Iterator[Finding]:

@@ -50,10 +50,12 @@ class PostgresCopies:
 
         load_part(source, target, order, number)
 
-    def findings(self, config: PipelineConfig, target: Endpoint, relations: Sequence[Relation]) -> tuple[Finding, ...]:
+    def findings(
+        self, config: PipelineConfig, source: Endpoint, target: Endpoint, relations: Sequence[Relation]
+    ) -> tuple[Finding, ...]:
         from airflow_parallel_apply.pipeline.copy.postgres.check import copy_findings_at
 
-        return copy_findings_at(config, target, relations)
+        return copy_findings_at(config, source, target, relations)
 
     def progress(self, target: Endpoint, pipeline: str) -> CopyProgress | None:
         from airflow_parallel_apply.pipeline.copy.postgres.record import read_progress
