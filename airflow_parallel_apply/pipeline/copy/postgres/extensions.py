@@ -31,7 +31,9 @@ def extension_findings(
         used = session.catalog().execute(query, tables).fetchall()
     wanted = dict.fromkeys((schema, extension) for schema, extension, _, _ in used)
     there = statement("check", "extensions", package=__package__)
-    found = dict(connection.execute(there, {"names": [extension for _, extension in wanted]}).fetchall())
+    found: dict[str, str] = dict(
+        connection.execute(there, {"names": [extension for _, extension in wanted]}).fetchall()
+    )
     schemas = {schema for (schema,) in connection.execute("SELECT nspname::text FROM pg_catalog.pg_namespace")}
     for schema, extension in wanted:
         if found.get(extension) == schema:
