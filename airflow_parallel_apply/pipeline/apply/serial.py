@@ -27,7 +27,7 @@ from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Operati
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, has_word, names_of_text
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, generates, has_word, names_of_text
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
     Merge,
@@ -158,11 +158,11 @@ def _definitions(log: RowReader, seqno: int, later: Collection[int] = ()) -> dic
 
 
 def _defined_before(message: Break, breaks: Iterable[Break], log: RowReader) -> tuple[Relation, ...]:
-    """The definitions that tables which a message may alter by a USING had before it; of those that were copied since,
+    """The definitions that tables which a message may compute had before it; of those that were copied since,
     the copies', too. Only where the source tells of each change: else their types may have been others by then.
     """
     text, then = message.values[1], {one.oid: one.table for one in _names_then(message)}
-    if not computes(text):
+    if not (computes(text) or generates(text)):
         return ()
     behind = [one for one in breaks if one.seqno == message.seqno and one.fragno > message.fragno]
     last = _definitions(log, message.seqno, {one.relation_id for one in behind if one.operation is None})

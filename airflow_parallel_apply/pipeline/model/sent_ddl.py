@@ -22,6 +22,7 @@ _CODE_PARTS: Final = re.compile(r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|[^-/'";]+
 """The same of a text in which statements stand between dollars."""
 COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
 """Words of a statement that may give rows other values, by others of theirs."""
+_GENERATES: Final = re.compile(r"\bset\s+expression\b", re.IGNORECASE)
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
 _CODE: Final = re.compile(r"\b(?:do|function|procedure)\b", re.IGNORECASE)
@@ -52,6 +53,11 @@ def statements(text: str) -> Iterator[str]:
 def computes(statement: str) -> bool:
     """True if a statement may give rows other values, by others of theirs."""
     return COMPUTES.search(statement) is not None
+
+
+def generates(statement: str) -> bool:
+    """The same of a column that is generated: it reads none of its kind."""
+    return _GENERATES.search(statement) is not None
 
 
 def has_word(text: str, name: str) -> bool:

@@ -43,7 +43,7 @@ class Statement:
     definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of tables
     whose names, or columns, had changed, as they were when the text was sent; `is_last`: no other one of its
     transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it.
-    `defined`: where it has a USING, definitions that tables which it names had before, in the order of the log.
+    `defined`: where it computes values, definitions that tables which it names had before, in the order of the log.
     """
 
     text: str

@@ -24,6 +24,7 @@ from airflow_parallel_apply.pipeline.model.sent_ddl import (
     COMPUTES,
     NamesThen,
     computes,
+    generates,
     has_word,
     pattern_of,
     renames_type,
@@ -44,7 +45,6 @@ from airflow_parallel_apply.postgres.generated_text import as_taken, definition_
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _RENAMES: Final = re.compile("rename", re.IGNORECASE)
-_GENERATES: Final = re.compile(r"\bset\s+expression\b", re.IGNORECASE)
 _CALLS: Final = re.compile(
     r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:select|with|call)\b"
     r"|\b(?:perform|call|execute(?!\s+(?:function|procedure|on)\b))\b",
@@ -97,7 +97,7 @@ class _Texts:
     @property
     def generate(self) -> bool:
         """The same of a column that is generated: it reads none of its kind."""
-        return any(_GENERATES.search(text) for text in self.texts)
+        return any(map(generates, self.statements))
 
     def rename_type(self, before: str, now: str) -> bool:
         """True if one gives a type another name."""

@@ -1,4 +1,4 @@
-"""Refuses a USING that was sent where it computes values by columns that have types of their own here.
+"""Refuses a USING or SET EXPRESSION that was sent where it reads columns that have types of their own here.
 
 A column of the target may have another type than the source's as long as both print its values alike, as `numeric` and
 `integer` do. What an expression makes of them need not be alike: `a / 2` is a whole number at the source alone. A mere
@@ -42,6 +42,9 @@ _USING: Final = re.compile(
     rf"{_RETYPES}(?:(?!\balter\b).)*?\busing\b(?P<expression>.*?)(?=,\s*(?:alter|add|drop|set)\b|$)",
     re.IGNORECASE | re.DOTALL,
 )
+_GENERATED: Final = re.compile(
+    r"\bset\s+expression\s+as\b(?P<expression>.*?)(?=,\s*(?:alter|add|drop|set)\b|$)", re.IGNORECASE | re.DOTALL
+)
 _ZONE: Final = r"(?:\s+with(?:out)?\s+time\s+zone)?"
 _TYPE: Final = rf"[\w.]+(?:\s+(?:varying|precision))?{_ZONE}(?:\s*\([\d,\s]*\))?{_ZONE}(?:\s*\[\d*\])*"
 
@@ -69,8 +72,9 @@ def require_types(connection: Connection, session: Session, step: Statement) -> 
 
 
 def _expressions(text: str) -> Iterator[str]:
-    """The expressions of a text, one for each USING that does more than cast its column."""
+    """The expressions of a text: of each USING that does more than cast its column, and of each SET EXPRESSION."""
     for statement in statements(text):
+        yield from (unquoted(found["expression"]) for found in _GENERATED.finditer(statement))
         for found in _USING.finditer(statement):
             column, expression = pattern_of(found["column"]), unquoted(found["expression"])
             cast = rf"(?:[(\s]|cast\s*\()*{column}(?:\s*\)|\s*::\s*{_TYPE}|\s+as\s+{_TYPE})*\s*"
