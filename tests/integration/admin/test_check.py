@@ -71,6 +71,25 @@ def test_an_extension_whose_types_the_tables_need_that_a_first_run_makes_is_name
     assert rig.comparison().equal
 
 
+@gated
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_an_extension_whose_type_a_missing_column_has_is_named(rig: Rig, *, has_begun: bool) -> None:
+    if has_begun:
+        rig = rig.having(ddl=DdlPolicy.APPLY)
+        rig.prepare()
+    rig.write("CREATE EXTENSION vector", "ALTER TABLE t ADD place vector(2)")
+    extension, *others = [one for one in look(rig).findings if one.where in ("extension vector", "public.t")]
+    assert extension.severity is (Severity.WARNING if has_begun else Severity.ERROR)
+    for finding in (extension, *others):
+        fix(rig, finding)
+    assert not [one for one in look(rig).findings if one.where == extension.where]
+    if not has_begun:
+        rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'a', '[1,2]')")
+    rig.run()
+    assert rig.comparison().equal
+
+
 def test_two_good_sides_have_no_finding(rig: Rig, limited: Rig) -> None:
     assert look(rig).findings == ()
     assert look(limited).findings == ()

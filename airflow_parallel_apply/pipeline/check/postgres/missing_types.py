@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.copy.postgres.definitions import TypeDefinition, read_definitions, read_types
+from airflow_parallel_apply.pipeline.copy.postgres.extensions import extension_findings
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
@@ -51,8 +52,14 @@ def type_findings(
         kinds = dict.fromkeys((*_types(config, source, lacking), *_types(config, source, refusing)))
         missing = {kind: _finding(connection, kind) for kind in kinds if not _is_there(connection, kind)}
         needed = {relation.name for relation in expected}
-        due = set(_types(config, source, [one for one in lacking if one.relation.name in needed])) if missing else set()
-        return (*renamed, *(finding if kind in due else _later(finding) for kind, finding in missing.items()))
+        now = [one for one in lacking if one.relation.name in needed]
+        due = set(_types(config, source, now)) if missing else set()
+        later = [one for one in (*lacking, *refusing) if one not in now]
+        return (
+            *renamed,
+            *_extensions(config, source, connection, now, later),
+            *(finding if kind in due else _later(finding) for kind, finding in missing.items()),
+        )
 
 
 class _Wanted(NamedTuple):
@@ -74,6 +81,23 @@ class _Wanted(NamedTuple):
             if "." in column.type_name and fit_of_column(table, index) is Fit.REFUSES
         )
         return cls(relation, tuple(table.missing_columns), refusing)
+
+
+def _extensions(
+    config: PipelineConfig, source: Endpoint, connection: Connection, now: Sequence[_Wanted], later: Sequence[_Wanted]
+) -> Iterator[Finding]:
+    """Find extensions whose types these need, each once. `later`: what DDL on its way may make fit."""
+    found: dict[str, Finding] = {}
+    for wanted in (now, later):
+        told = [
+            *extension_findings(config, source, connection, [one.relation for one in wanted if one.columns is None])
+        ]
+        for one in wanted:
+            if one.columns and any("." in column.type_name for column in one.relation.columns):
+                told += extension_findings(config, source, connection, [one.relation], one.columns)
+        for finding in told:
+            found.setdefault(finding.where, finding if wanted is now else _later(finding))
+    yield from found.values()
 
 
 def _types(config: PipelineConfig, source: Endpoint, wanted: Sequence[_Wanted]) -> list[TypeDefinition]:

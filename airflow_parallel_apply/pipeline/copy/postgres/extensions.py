@@ -1,4 +1,4 @@
-"""Extensions that the target lacks, and whose types the tables need that a first run makes. Reads only."""
+"""Extensions that the target lacks, and whose types its missing tables and columns need. Reads only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,25 @@ _NOTE: Final = "As a superuser; or, of a trusted extension, as a role that may c
 
 
 def extension_findings(
-    config: PipelineConfig, source: Endpoint, connection: Connection, missing: Sequence[Relation]
+    config: PipelineConfig,
+    source: Endpoint,
+    connection: Connection,
+    missing: Sequence[Relation],
+    columns: Sequence[str] | None = None,
 ) -> Iterator[Finding]:
-    """`missing`: tables that the target lacks; `connection`: the target's. Errors: the source's; psycopg's own."""
+    """`missing`: tables of which the target lacks these `columns`; None: all of each. `connection`: the target's.
+    Errors: the source's; psycopg's own.
+    """
     if not missing:
         return
-    tables = named((relation.schema, relation.table) for relation in missing)
+    wants = {
+        **named((relation.schema, relation.table) for relation in missing),
+        "columns": None if columns is None else [*columns],
+    }
     name = f"parallel_apply {config.pipeline} check"
     with closing(SourceSession(source, application_name=name)) as session, session.errors("check"):
         query = statement("check", "types_of_extensions", package=__package__)
-        used = session.catalog().execute(query, tables).fetchall()
+        used = session.catalog().execute(query, wants).fetchall()
     wanted = dict.fromkeys((schema, extension) for schema, extension, _, _ in used)
     there = statement("check", "extensions", package=__package__)
     found: dict[str, str] = dict(

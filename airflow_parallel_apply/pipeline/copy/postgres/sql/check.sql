@@ -14,7 +14,7 @@ WITH RECURSIVE used (relation, number, type) AS (
     JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
     JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-    WHERE a.atttypid >= 16384
+    WHERE a.atttypid >= 16384 AND (%(columns)s::text[] IS NULL OR a.attname = ANY (%(columns)s::text[]))
     UNION
     SELECT used.relation, used.number, part.type
     FROM used
