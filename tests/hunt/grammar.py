@@ -65,6 +65,8 @@ _OF_TOOLS: Final = 0.5
 _WITHOUT_EVENT_TRIGGER: Final = (
     "DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_ddl",
     "DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_rewrite",
+    "DROP EVENT TRIGGER IF EXISTS parallel_apply_note_parts",
+    "DROP EVENT TRIGGER IF EXISTS parallel_apply_capture_removal",
 )
 _FIRST: Final = ("meanwhile", "first run killed")
 _MEANWHILE: Final = 0.2

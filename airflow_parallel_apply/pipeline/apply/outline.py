@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.model.epoch import Unit
+from airflow_parallel_apply.pipeline.model.gone_rows import REMOVAL_PREFIX, GoneRows
 from airflow_parallel_apply.pipeline.target.redefinition import dropped_computed
 from airflow_parallel_apply.pipeline.versions import Versions
 
@@ -47,7 +48,13 @@ class Break:
     @property
     def is_ddl(self) -> bool:
         """True if it is a statement to run. A message about a relation only makes a place for its new definition."""
-        return self.operation is Operation.MESSAGE and self.relation_id < 0
+        return self.operation is Operation.MESSAGE and self.relation_id < 0 and self.gone_rows is None
+
+    @property
+    def gone_rows(self) -> GoneRows | None:
+        """The rows that a message tells to be gone."""
+        is_removal = self.operation is Operation.MESSAGE and self.values[:1] == (REMOVAL_PREFIX,)
+        return GoneRows.from_text(self.values[1]) if is_removal else None
 
     def is_truncated_with(self, before: Break) -> bool:
         """True if both belong to one TRUNCATE of several tables, which comes as adjacent rows with equal options."""

@@ -32,6 +32,7 @@ from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
     Merge,
     Redefine,
+    Remove,
     Replay,
     Statement,
     Step,
@@ -86,7 +87,7 @@ def serial_steps(
     Errors: `PlanError` for DDL that the pipeline refuses.
     """
     outline = outline_of(unit, log)
-    ends = _ends(unit, log) if any(found.is_ddl or found.operation is None for found in outline.breaks) else {}
+    ends = _ends(unit, log) if any(found.operation in (Operation.MESSAGE, None) for found in outline.breaks) else {}
     sent = [found for found in outline.breaks if found.is_ddl]
     if sent and ddl is DdlPolicy.REFUSE:
         # A run that passes over one passes over all of its transaction.
@@ -241,6 +242,9 @@ def _steps(
                 if index and found.is_truncated_with(breaks[index - 1]):
                     continue
                 yield _truncate(found, breaks[index:])
+            case Operation.MESSAGE if (rows := found.gone_rows) is not None:
+                end = ends[found.seqno]
+                yield Remove(rows=rows, ddl=ddl, end_offset=end, shown_end=show_offset(end))
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:

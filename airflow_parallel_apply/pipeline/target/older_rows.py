@@ -22,7 +22,7 @@ from airflow_parallel_apply.pipeline.model.copy_text import line, values_of
 from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.model.value_type import INTEGER_DIGITS, ValueKind
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
-from airflow_parallel_apply.pipeline.target.steps import Redefine, Replay, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Redefine, Remove, Replay, Step, Truncate
 
 _NULL_LITERAL: Final = "NULL"
 _TEXT: Final = re.compile(r"(?:text|character varying|varchar)(?:\((\d+)\))?")
@@ -159,6 +159,8 @@ class _Restating:
                 forms = {number: self._form(number) for number in step.relation_ids}
                 ids = (number if form is None else form.newer.relation_id for number, form in forms.items())
                 return replace(step, relation_ids=tuple(ids))
+            case Remove(rows=rows) if form := self._form(rows.relation_id):
+                return replace(step, rows=replace(rows, relation_id=form.newer.relation_id))
             case _:
                 return step
 

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedUnit
 from airflow_parallel_apply.pipeline.model.finding import listed
+from airflow_parallel_apply.pipeline.model.gone_rows import GoneRows
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, shown_ddl
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
@@ -35,6 +36,24 @@ class Truncate:
     restart_identity: bool = False
     seqno: int = NO_SEQNO
     fragno: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Delete rows that went with a partition, of which the log has none. They are no DDL: what `ddl` says matters only
+    where the target cannot tell them by the source's SQL. `end_offset`: where the transaction ends; `shown_end`: that
+    in the source's form.
+    """
+
+    rows: GoneRows
+    ddl: DdlPolicy
+    end_offset: Offset = 0
+    shown_end: str = ""
+
+    @property
+    def skipping(self) -> str:
+        """See `skipping`."""
+        return skipping(self.shown_end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +124,7 @@ class Redefine:
         return skipping(self.shown_end)
 
 
-Step: TypeAlias = Merge | Truncate | Statement | Replay | Redefine
+Step: TypeAlias = Merge | Truncate | Remove | Statement | Replay | Redefine
 
 
 def shown(texts: Iterable[str]) -> str:

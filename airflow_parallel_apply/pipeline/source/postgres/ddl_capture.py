@@ -198,4 +198,4 @@ def _trigger() -> str:
         if name != "client_encoding"
     )
     text = statement("ddl_trigger").replace("{shape}", shape).replace("{fills}", fills)
-    return text.replace("{settings}", settings.as_string())
+    return text.replace("{settings}", settings.as_string()) + statement("removal_trigger")

@@ -10,10 +10,11 @@ from airflow_parallel_apply.pipeline.target.delta.definition import require_foll
 from airflow_parallel_apply.pipeline.target.delta.replay import by_relation
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_of
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
+from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Remove, Replay, Statement, Step, Truncate
 
 
 def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: Relations) -> tuple[TableChange, ...]:
@@ -30,6 +31,7 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
         require_redundant(step)
         return ()
 
+    require_none_gone(steps, relations, is_feed=False)
     for number, step in enumerate(under_skipped(steps, relations)):
         if isinstance(step, Merge):
             waiting += step.staged.tables
@@ -47,6 +49,8 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
                     changes.append(TableChange(effect=Effect.ADD_COLUMNS, relation_id=step.newer_id, added=older))
             case Statement():
                 require_redundant(step)
+            case Remove():
+                continue
     return (*changes, *_merges(waiting))
 
 

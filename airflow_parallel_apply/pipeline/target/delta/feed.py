@@ -29,7 +29,7 @@ from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChan
 from airflow_parallel_apply.pipeline.target.feed_rows import changed_rows, require_unaltered, truncate_rows
 from airflow_parallel_apply.pipeline.target.loading import Loaded, LoadTask
 from airflow_parallel_apply.pipeline.target.relations import Relations
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Remove, Replay, Statement, Step, Truncate
 
 _ROWS_AT_ONCE: Final = 65_536
 
@@ -85,7 +85,7 @@ def feed_changes_of(
                     return staging.name(scope_of(unit.channel, None), unit.token, f"step {number}", file)
 
                 tables += _staged(rows, relations, times, staging, name).tables
-            case Redefine() | Statement():
+            case Redefine() | Statement() | Remove():
                 # A row comes with the columns of its own definition: an append adds those that are new.
                 pass
             case _:

@@ -12,7 +12,7 @@ from airflow_parallel_apply.pipeline.target.files.address import FilesAddress
 from airflow_parallel_apply.pipeline.target.files.feed import FeedWriter, file_of
 from airflow_parallel_apply.pipeline.target.files.head import Head, part_name
 from airflow_parallel_apply.pipeline.target.relations import Relations
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Remove, Replay, Statement, Step, Truncate
 
 
 class UnitFiles:
@@ -60,7 +60,7 @@ class UnitFiles:
                 writer.write(changed_rows(rows()))
             case Truncate():
                 writer.write([truncate_rows(step)])
-            case Redefine() | Statement():
+            case Redefine() | Statement() | Remove():
                 # A row comes in a folder of its own definition: nothing is to be altered.
                 pass
             case _:

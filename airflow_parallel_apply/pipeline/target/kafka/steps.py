@@ -12,12 +12,13 @@ from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.target.feed_rows import truncate_rows
+from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.messages import Messages, has_other_keys
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message, Staging, messages_of
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Remove, Replay, Statement, Step, Truncate
 
 
 class StepMessages:
@@ -41,6 +42,7 @@ class StepMessages:
             for table in step.staged.tables
         ]
         alone = all(isinstance(step, Merge) for step in steps)
+        require_none_gone(steps, self._relations, is_feed=True)
         if alone:
             return [self._staging.read(tables)] if tables else []
         for step in steps:
@@ -56,6 +58,8 @@ class StepMessages:
                     continue
                 case Redefine():
                     raise self._redefined(step)
+                case Remove():
+                    continue
                 case Statement():
                     raise PlanError("a topic cannot run DDL", op="apply", hint=f"To go on, {step.skipping}.")
         return found

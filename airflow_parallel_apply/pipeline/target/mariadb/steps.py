@@ -12,6 +12,7 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.finding import errors, sentence
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
+from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.mariadb import by_hand
 from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
 from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
@@ -30,7 +31,7 @@ from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Remove, Replay, Statement, Step, Truncate
 
 _RENAMED: Final = (
     "Without the RENAME, where you have done that since a run said so; if somebody did it before, the tables have "
@@ -41,6 +42,7 @@ _RENAMED: Final = (
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
     """Errors: `PlanError` for what this target cannot do; as `hold_table`, `merge_parts`, `Replayer.run`."""
     require = partial(_require_done, session, relations, steps)
+    require_none_gone(steps, relations, is_feed=False)
     for number, step in enumerate(under_skipped(steps, relations)):
         match step:
             case Merge(staged):
@@ -55,6 +57,8 @@ def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> 
                 with_those_beside(require, step, steps[number + 1 :])
             case Statement():
                 require(step)
+            case Remove():
+                continue
             case _:
                 assert_never(step)
 

@@ -39,6 +39,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_rows import r
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_renames import noting_renames
 from airflow_parallel_apply.pipeline.target.postgres.redefine.told_types import noting_types
 from airflow_parallel_apply.pipeline.target.postgres.redefine.uncast import takes_older
+from airflow_parallel_apply.pipeline.target.postgres.removing import remove_rows
 from airflow_parallel_apply.pipeline.target.postgres.replay.replay import Replayer
 from airflow_parallel_apply.pipeline.target.postgres.replica_role import be_replica, check_what_waits
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
@@ -46,7 +47,7 @@ from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.skipping import bound
-from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Replay, Statement, Step, Truncate
+from airflow_parallel_apply.pipeline.target.steps import Merge, Redefine, Remove, Replay, Statement, Step, Truncate
 from airflow_parallel_apply.postgres import sqlstate
 from airflow_parallel_apply.postgres.quoting import quoted
 from airflow_parallel_apply.postgres.settings import EXACT, settle
@@ -129,6 +130,10 @@ class Steps:
                 case Truncate():
                     relations = [self._relations(number) for number in step.relation_ids]
                     _truncate(self._connection, self._session, step, relations, beside)
+                case Remove():
+                    relation = self._relations(step.rows.relation_id)
+                    as_replica = reinserting.as_replica
+                    remove_rows(self._connection, self._session, step, relation, beside, as_replica=as_replica)
                 case Statement():
                     replayer.forget_tables()
                     names = self._relations.all_names()

@@ -8,16 +8,39 @@ from dataclasses import replace
 import pytest
 
 from airflow_parallel_apply.pipeline.log.protocol import ResumePoint
-from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import (
+    Bounds,
+    Partition,
+    RegisteredTable,
+    Registration,
+    RemovedPart,
+)
 
 _TABLE = RegisteredTable(
     oid=5, schema="public", table="child", kind="r", is_partition=False, membership=6, publication=7, touched="8 9",
     filenode=5, versions=(3, 3, 0), labels=((11, "sad", 4),), attributes=((12, "1 2/2"),), links=((5, 2, 3),),
 )  # fmt: skip
+_BOUNDS = Bounds(rows="(id < 10)", keys=((1, "id", "integer"),))
+_PARTED = replace(
+    _TABLE,
+    partitions=(Partition(oid=8, parent=5, schema="s", table="p", kind="r", link=3, filenode=8, bounds=_BOUNDS),),
+)
+
+
+def _removed(oid: int, lsn: int) -> RemovedPart:
+    return RemovedPart(oid=oid, root=5, lsn=lsn, bounds=_BOUNDS)
 
 
 def test_a_registration_is_read_as_it_was_written() -> None:
-    registration = Registration(server="1", tables=(_TABLE,), horizon=10, ahead=12, since=((5, 100),), left=((6, 90),))
+    registration = Registration(
+        server="1",
+        tables=(_PARTED,),
+        horizon=10,
+        ahead=12,
+        since=((5, 100),),
+        left=((6, 90),),
+        removed=(_removed(8, 80),),
+    )
     assert Registration.from_text(registration.to_text()) == registration
 
 
@@ -74,3 +97,19 @@ def test_tables_that_were_left_count_up_to_there() -> None:
     registration = Registration(server="1", tables=(_TABLE,)).leaving([6], 100, None)
     assert registration.leaving([7], 120, ResumePoint(offset=99)).left == ((6, 100), (7, 120))
     assert registration.leaving([7], 120, ResumePoint(offset=100)).left == ((7, 120),)
+
+
+def test_partitions_that_are_told_to_be_gone_had_rows_up_to_there() -> None:
+    registration = Registration(server="1", tables=(_TABLE,)).removing([_removed(8, 100)], None)
+    for part, offset, found in (
+        (_removed(9, 120), 99, (_removed(8, 100), _removed(9, 120))),
+        (_removed(8, 120), 99, (_removed(8, 120),)),
+        (_removed(9, 120), 100, (_removed(9, 120),)),
+    ):
+        assert registration.removing([part], ResumePoint(offset=offset)).removed == found
+
+
+def test_what_rows_a_partition_has_is_kept_and_makes_it_no_other_one() -> None:
+    (part,) = Registration.from_text(Registration(server="1", tables=(_PARTED,)).to_text()).tables[0].partitions
+    assert part.bounds == _BOUNDS
+    assert part == replace(part, bounds=None)

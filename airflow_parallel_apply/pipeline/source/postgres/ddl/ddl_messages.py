@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
+from airflow_parallel_apply.pipeline.model.gone_rows import REMOVAL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireMessage
@@ -64,6 +65,12 @@ class DdlMessages:
             return None
         if not message.transactional or not self._is_signed(xid, message):
             self._tell(xid, message)
+            return None
+        return decoded(self._session.catalog(), message)
+
+    def removal(self, xid: int, message: WireMessage) -> bytes | None:
+        """The content of a message that tells of rows which are gone with a partition; None of any other."""
+        if message.prefix != REMOVAL_PREFIX or not message.transactional or not self._is_signed(xid, message):
             return None
         return decoded(self._session.catalog(), message)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
+from airflow_parallel_apply.pipeline.source.postgres.ddl.removals import TableLink
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
@@ -20,12 +21,18 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.rewrites import has_o
 from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import truncated_alone, written
 from airflow_parallel_apply.postgres.quoting import quoted
 
+_TOLD_HINT: Final = (
+    "A partition that is dropped or detached, not CONCURRENTLY, is followed without that if a superuser ran "
+    "parallel-apply install-ddl-capture at the source before, and its bounds are numbers, times or UUIDs."
+)
+
 
 def partition_doubts(
-    pending: Pending, changed: Sequence[Pair], *, horizon: int | None
+    pending: Pending, changed: Sequence[Pair], gone: Mapping[int, TableLink], *, horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose partitions are others, or have other files, or are not logged, with what was registered of
-    them. `horizon`: that of the registration. Errors: psycopg's own.
+    them. `gone`: the partitions that the stream tells to be gone, with their rows. `horizon`: that of the registration.
+    Errors: psycopg's own.
     """
     if not changed:
         return
@@ -40,8 +47,9 @@ def partition_doubts(
     truncated = _truncated(pending, changed)
     emptied = _emptied(pending, changed, fresh, attached)
     for before, after in changed:
+        detached = list(_detached(before, after, gone))
         told = [
-            *_detached(before, after),
+            *detached,
             *(
                 f"{part.name} was attached with rows"
                 for part in _attached(after, attached)
@@ -66,16 +74,42 @@ def partition_doubts(
                 if part.is_unlogged
             ]
             first = f"Run {'; '.join(logged)} at the source, then go on: " if logged else ""
-            yield Doubt(table=after.name, what=what, first=first), before
+            more = _TOLD_HINT if detached else ""
+            yield Doubt(table=after.name, what=what, first=first, more=more), before
 
 
-def _detached(before: RegisteredTable, after: RegisteredTable) -> Iterator[str]:
+def told_gone(before: RegisteredTable, after: RegisteredTable, gone: Mapping[int, TableLink]) -> Iterator[Partition]:
+    """Partitions of which the stream tells that they are `gone`, each as it was registered, from where all above it was
+    as registered, too. Nothing would tell of a TRUNCATE of one that is not watched.
+    """
+    left = {part.oid: part for part in _left(before, after)}
+    for part in () if _unwatched(before, after) else left.values():
+        above = [part]
+        while above[-1].parent in left:
+            above.append(left[above[-1].parent])
+        is_told = all(_is_told(one, before, gone) for one in above)
+        if is_told and part.bounds and part.bounds.rows and (part.watched is not None or not part.filenode):
+            yield part
+
+
+def _is_told(part: Partition, before: RegisteredTable, gone: Mapping[int, TableLink]) -> bool:
+    return gone.get(part.oid) == TableLink(root=before.oid, parent=part.parent, link=part.link)
+
+
+def _left(before: RegisteredTable, after: RegisteredTable) -> Iterator[Partition]:
+    kept = {part.oid for part in after.partitions}
+    return (part for part in before.partitions if part.oid not in kept)
+
+
+def _detached(before: RegisteredTable, after: RegisteredTable, gone: Mapping[int, TableLink]) -> Iterator[str]:
+    told = {part.oid for part in told_gone(before, after, gone)}
+    for part in _left(before, after):
+        if part.kind != PARTITIONED and part.oid not in told:
+            yield f"{part.name} was detached or dropped"
     kept = {part.oid: part for part in after.partitions}
     for part in before.partitions:
         now = kept.get(part.oid)
-        if now is None and part.kind != PARTITIONED:
-            yield f"{part.name} was detached or dropped"
-        elif now is not None and (now.parent, now.link) != (part.parent, part.link):
+        if now is not None and (now.parent, now.link) != (part.parent, part.link):
             yield f"{part.name} was detached and attached again"
 
 

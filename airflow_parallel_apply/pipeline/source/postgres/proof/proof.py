@@ -14,14 +14,21 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side, command_line, listed, new_finding
+from airflow_parallel_apply.pipeline.source.postgres.ddl.removals import told_removals
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.alteration_doubts import alteration_doubts
+from airflow_parallel_apply.pipeline.source.postgres.proof.bounds import with_bounds
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.marks import has_new_types
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import Observed, ObservedTable, observe_now
-from airflow_parallel_apply.pipeline.source.postgres.proof.partition_doubts import partition_doubts
-from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.partition_doubts import partition_doubts, told_gone
+from airflow_parallel_apply.pipeline.source.postgres.proof.registration import (
+    Bounds,
+    RegisteredTable,
+    Registration,
+    RemovedPart,
+)
 from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import names_left
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.postgres.quoting import quoted
@@ -119,9 +126,11 @@ def prove(
             if is_unlogged or _files(table) != _files(found.registered):
                 changed.append((table, found.registered))
     pending = Pending(connection, slot, publication)
-    for table_doubt, table in partition_doubts(pending, changed, horizon=horizon):
+    gone = told_removals(pending) if any(_lost(*pair) for pair in changed) else {}
+    for table_doubt, table in partition_doubts(pending, changed, gone, horizon=horizon):
         doubts.append(table_doubt)
         proven[table.oid] = table
+    removed = [(part, after.oid) for before, after in changed for part in told_gone(before, after, gone)]
     pairs = [(known[oid], table) for oid, table in proven.items() if table != known[oid] and oid not in now.attached]
     skipped: list[int] = []
     for table_doubt, table in alteration_doubts(pending, pairs, known, log=log, horizon=horizon):
@@ -135,11 +144,16 @@ def prove(
             doubts.append(_addition_doubt(publication, found))
         elif oid in entering and _is_followed(found, config):
             proven[oid] = replace(found.registered, membership=entering[oid].membership, is_entering=True)
-    tables = tuple(sorted(proven.values(), key=lambda table: table.oid))
+    asked = (with_bounds(connection, table, known.get(oid)) for oid, table in proven.items())
+    tables = tuple(sorted(asked, key=lambda table: table.oid))
     has_new = has_new_types(connection, registration.horizon or 0, now.horizon)
     registration = registration.looked_at(tables, now.horizon, log.resume, has_new_types=has_new)
     if left:
         registration = registration.leaving(left, inserted_lsn(connection), log.resume)
+    if removed:
+        lsn = inserted_lsn(connection)
+        parts = [RemovedPart(oid=one.oid, root=root, lsn=lsn, bounds=one.bounds or Bounds()) for one, root in removed]
+        registration = registration.removing(parts, log.resume)
     if skipped:
         registration = registration.skipping(skipped, inserted_lsn(connection), log.resume)
     observed = {oid: found.registered for oid, found in now.tables.items()}
@@ -248,6 +262,10 @@ def _addition_doubt(publication: str, found: ObservedTable) -> Doubt:
         note=f"Run ALTER PUBLICATION {quoted(publication)} DROP TABLE ONLY "
         f"{quoted(found.registered.schema, found.registered.table)}; the next run follows the table, if it matches.",
     )
+
+
+def _lost(before: RegisteredTable, after: RegisteredTable) -> bool:
+    return bool({part.oid for part in before.partitions} - {part.oid for part in after.partitions})
 
 
 def _files(table: RegisteredTable) -> frozenset[tuple[int, int, int, int]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
@@ -29,11 +29,21 @@ _XIDS: Final = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The rows that a partition has, as a condition that no others of the whole table meet, and the columns that it
+    names: their numbers there, names and types. Empty: a target may read that otherwise.
+    """
+
+    rows: str = ""
+    keys: tuple[tuple[int, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """A partition at any depth. `link`: the `xmin` of its entry in `pg_inherits`. `filenode`: of its rows' file, which
     a TRUNCATE replaces; 0 of one that is partitioned itself. `watched`: its entry, by its oid and the publication's
     `xmin`, in the publication that tells when partitions are truncated: as long as it is there, the server refuses to
-    make the partition unlogged.
+    make the partition unlogged. `bounds`: None where they are not known.
     """
 
     oid: int
@@ -45,11 +55,24 @@ class Partition:
     filenode: int
     watched: int | None = None
     is_unlogged: bool = False
+    bounds: Bounds | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """`schema.table`, for people."""
         return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedPart:
+    """A partition that the stream tells to be gone. `root`: the table that it was in. `lsn`: what wrote to it committed
+    below.
+    """
+
+    oid: int
+    root: int
+    lsn: int
+    bounds: Bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +131,7 @@ class Registration:
     `since`: tables that were taken in after the first run, by oid, with the LSN from which on their commits count: what
     the slot sends of them below was published by somebody else. `left`: tables that were followed, by oid, with the LSN
     up to which their commits count. `skipped`: tables, by oid, with the LSN below which older rows got values that only
-    a person knows of.
+    a person knows of. `removed`: partitions that the stream tells to be gone.
     """
 
     server: str
@@ -118,6 +141,7 @@ class Registration:
     since: tuple[tuple[int, int], ...] = ()
     left: tuple[tuple[int, int], ...] = ()
     skipped: tuple[tuple[int, int], ...] = ()
+    removed: tuple[RemovedPart, ...] = ()
 
     @property
     def oids(self) -> frozenset[int]:
@@ -151,6 +175,12 @@ class Registration:
         """With what a person answers for of these tables, up to an LSN."""
         kept = {oid: end for oid, end in self.skipped if resume is None or end > resume.offset}
         return replace(self, skipped=tuple(sorted((kept | dict.fromkeys(oids, lsn)).items())))
+
+    def removing(self, parts: Iterable[RemovedPart], resume: ResumePoint | None) -> Registration:
+        """With these partitions, which are told to be gone."""
+        given = {part.oid: part for part in parts}
+        kept = {part.oid: part for part in self.removed if resume is None or part.lsn > resume.offset}
+        return replace(self, removed=tuple(part for _, part in sorted((kept | given).items())))
 
     def seen_from(self, resume: ResumePoint | None) -> Registration:
         """With the horizon that the log's last transaction proves. What is read after it without a look at the catalog
@@ -198,6 +228,7 @@ class Registration:
                 **({"since": self.since} if self.since else {}),
                 **({"left": self.left} if self.left else {}),
                 **({"skipped": self.skipped} if self.skipped else {}),
+                **({"removed": [_removed_to_json(one) for one in self.removed]} if self.removed else {}),
             },
             separators=(",", ":"),
         )
@@ -235,6 +266,10 @@ def _registration(text: str) -> Registration:
         since=tuple((oid, lsn) for oid, lsn in value.get("since", ())),
         left=tuple((oid, lsn) for oid, lsn in value.get("left", ())),
         skipped=tuple((oid, lsn) for oid, lsn in value.get("skipped", ())),
+        removed=tuple(
+            RemovedPart(oid=oid, root=root, lsn=lsn, bounds=_bounds_from_json(*bounds))
+            for oid, root, lsn, *bounds in value.get("removed", ())
+        ),
     )
 
 
@@ -250,7 +285,10 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         table.touched,
         table.watched,
         [
-            [part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode, part.watched]
+            [
+                *(part.oid, part.parent, part.schema, part.table, part.kind, part.link, part.filenode, part.watched),
+                *([] if part.bounds is None else [part.bounds.rows, part.bounds.keys]),
+            ]
             for part in table.partitions
         ],
         table.filenode,
@@ -260,6 +298,14 @@ def _table_to_json(table: RegisteredTable) -> list[Any]:
         table.links,
         *([True] if table.is_entering else []),
     ]
+
+
+def _removed_to_json(part: RemovedPart) -> list[Any]:
+    return [part.oid, part.root, part.lsn, part.bounds.rows, part.bounds.keys]
+
+
+def _bounds_from_json(rows: str, keys: list[Any]) -> Bounds:
+    return Bounds(rows=rows, keys=tuple((number, name, type_name) for number, name, type_name in keys))
 
 
 def _table_from_json(value: list[Any]) -> RegisteredTable:
@@ -288,9 +334,10 @@ def _table_from_json(value: list[Any]) -> RegisteredTable:
                 kind=kind,
                 link=link,
                 filenode=filenode,
-                watched=watched[0] if watched else None,
+                watched=more[0] if more else None,
+                bounds=_bounds_from_json(*more[1:]) if len(more) > 1 else None,
             )
-            for oid, parent, schema, table, kind, link, filenode, *watched in partitions
+            for oid, parent, schema, table, kind, link, filenode, *more in partitions
         ),
         filenode=filenode,
         versions=tuple(version for version, count in versions for _ in range(count)),

@@ -71,6 +71,10 @@ class Passing:
         if self._is_stranger(oid):
             self._strangers.add(oid)
 
+    def follows(self, oid: int, commit_lsn: int) -> bool:
+        """True if what a transaction that commits there did to a table is followed, and not in a later copy."""
+        return oid in (self._oids or ()) and commit_lsn >= self._oids_below.get(oid, 0)
+
     def kept(self, messages: pa.BinaryArray) -> pa.BinaryArray:
         """Return what is left of the next messages."""
         is_by_place = bool(self._below or self._oids_below or self._oids_up_to)

@@ -59,8 +59,8 @@ class Decoder:
 
     `table` turns descriptions into followed tables. `ddl` gives the text of a message that counts as DDL, and what else
     the log keeps of it, by its transaction's id and commit LSN; None for any other. `is_part` tells whether a table
-    that is described for a change of another one is a partition of that one. `passing` takes messages out.
-    `latest_time`: no transaction committed later.
+    that is described for a change of another one is a partition of that one, in a transaction that commits at an LSN.
+    `passing` takes messages out. `latest_time`: no transaction committed later.
     Errors: `SourceError` for bytes that are not `pgoutput` as we know it.
     """
 
@@ -71,7 +71,7 @@ class Decoder:
         table: LookUp,
         ddl: Callable[[int, int, WireMessage], tuple[bytes, ...] | None],
         renamed: Callable[[int, WireMessage], Renamed],
-        is_part: Callable[[WireRelation, int], bool],
+        is_part: Callable[[WireRelation, int, int], bool],
         passing: Passing | None = None,
         latest_time: datetime | None = None,
     ) -> None:
@@ -163,9 +163,9 @@ class Decoder:
                     relation = self._described.parse(data)
                     self._described.forget_kept(relation.oid)
                     changed = described_for(wire, kinds, index)
-                    if changed and relation.oid not in changed and self._is_part(relation, changed[0]):
-                        continue
                     commit_lsn = self._transaction_of(wire, kinds, index)[1]
+                    if changed and relation.oid not in changed and self._is_part(relation, changed[0], commit_lsn):
+                        continue
                     is_redefined, others = self._described.look_up(relation, commit_lsn)
                     found.hold_from(index, others)
                     if is_redefined:

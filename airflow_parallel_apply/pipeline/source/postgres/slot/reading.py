@@ -18,12 +18,15 @@ import pyarrow as pa
 from airflow_parallel_apply.pipeline.config import PipelineConfig
 from airflow_parallel_apply.pipeline.errors import SourceError
 from airflow_parallel_apply.pipeline.log.protocol import LogState
+from airflow_parallel_apply.pipeline.model.gone_rows import GoneRows
 from airflow_parallel_apply.pipeline.model.sent_ddl import text_of_names
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe, numbered
 from airflow_parallel_apply.pipeline.source.postgres.catalog.history import knowing
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shapes
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DdlMessages
+from airflow_parallel_apply.pipeline.source.postgres.ddl.removals import removal_of
 from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import SentSightings
+from airflow_parallel_apply.pipeline.source.postgres.proof.proof import recopy_hint
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import RENAMED_PREFIX, Renamed, renamed, renamed_by
 from airflow_parallel_apply.pipeline.source.postgres.proof.written_parts import WrittenParts
@@ -73,16 +76,20 @@ class SlotRead:
         self._skipped = dict(registration.skipped)
         self._sent = SentSightings(definitions, self._names_now, self._skipped)
         self._messages = DdlMessages(session, self._sent.take)
+        self._tables = {table.oid: table for table in registration.tables}
+        self._written = WrittenParts(registration, config, is_there=self._is_there)
+        self._passing = Passing(
+            log.passed_over, None if text is None else registration, captured_offset=log.captured_offset
+        )
+        self._config = config
         self._decoder = Decoder(
             next_seqno=log.last_seqno + 1,
             table=self._followed,
             ddl=self._ddl,
             renamed=self._renamed,
-            is_part=WrittenParts(registration, config, is_there=self._is_there).is_part,
+            is_part=self._written.is_part,
             latest_time=None if visibility is None else visibility.time,
-            passing=Passing(
-                log.passed_over, None if text is None else registration, captured_offset=log.captured_offset
-            ),
+            passing=self._passing,
         )
 
     def parts(self, through_lsn: int, *, max_changes: int, step_changes: int) -> Iterator[Part | Reached]:
@@ -136,12 +143,37 @@ class SlotRead:
         return LookedUp(table=numbered(table, relation_id), is_redefined=is_redefined, renamed=others)
 
     def _ddl(self, xid: int, commit_lsn: int, message: WireMessage) -> tuple[bytes, ...] | None:
+        if (removal := self._messages.removal(xid, message)) is not None:
+            return self._gone(commit_lsn, removal)
         text = self._messages.text(xid, commit_lsn, message)
         if text is None:
             return None
         self._sent.take_ddl(commit_lsn, text.decode())
         names = self._sent.untold_names(commit_lsn)
         return (text, text_of_names(names).encode()) if names else (text,)
+
+    def _gone(self, commit_lsn: int, content: bytes) -> tuple[bytes] | None:
+        """The rows that a followed table lost with a partition. Errors: `SourceError`."""
+        told = removal_of(content)
+        bounds = None if told is None else self._written.leaves(told, commit_lsn)
+        if told is None or bounds is None or not self._passing.follows(told.root, commit_lsn):
+            return None
+        table = self._tables[told.root]
+        relation = self._definitions.latest_relation(table.schema, table.table, told.root)
+        if relation is None:
+            # Nothing was ever written to it.
+            return None
+        rows = GoneRows(relation_id=relation.relation_id, condition=bounds.rows, keys=bounds.keys)
+        if not rows.is_of(relation):
+            raise SourceError(
+                f"rows of {table.name} went with a partition, and the columns by which they are told apart have had "
+                "other names since",
+                op="capture",
+                pipeline=self._config.pipeline,
+                table=table.name,
+                hint=recopy_hint([table.name], self._config),
+            )
+        return (rows.to_text().encode(),)
 
     def _is_there(self, oid: int) -> bool:
         return oid in shapes(self._session.catalog(), [oid])

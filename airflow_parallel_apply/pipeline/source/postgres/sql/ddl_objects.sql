@@ -9,7 +9,7 @@ SELECT
 FROM (
     SELECT 'function parallel_apply.' || p.proname AS name, p.proowner AS owner, p.pronamespace AS schema
     FROM pg_catalog.pg_proc p
-    WHERE p.proname IN ('ddl_signature', 'ddl_is_signed', 'send_signed', 'is_in_progress', 'subtransactions', 'send_ddl', 'sighting', 'capture_ddl', 'only_casts', 'capture_rewrite')
+    WHERE p.proname IN ('ddl_signature', 'ddl_is_signed', 'send_signed', 'is_in_progress', 'subtransactions', 'send_ddl', 'sighting', 'capture_ddl', 'only_casts', 'capture_rewrite', 'parts', 'note_parts', 'capture_removal')
     UNION ALL
     SELECT 'table parallel_apply.' || c.relname, c.relowner, c.relnamespace
     FROM pg_catalog.pg_class c
