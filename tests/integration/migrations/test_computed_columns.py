@@ -71,6 +71,38 @@ def test_a_column_that_the_source_computes_from_now_on_is_computed_at_the_target
     assert "column g" in str(rig.comparison().tables[0].problem)
 
 
+_MADE = "ALTER TABLE t ADD g integer GENERATED ALWAYS AS (b * 2) STORED"
+ALTERED_SINCE = {
+    "another column": ["ALTER TABLE t ADD z integer"],
+    "a column that it does not read has another name": ["ALTER TABLE t RENAME a TO z"],
+    "it is made again": ["ALTER TABLE t ADD z integer, DROP g, ADD g integer GENERATED ALWAYS AS (z + 1) STORED"],
+    "it is ordinary": ["ALTER TABLE t ADD z integer, DROP g, ADD g integer DEFAULT 4"],
+    "a column that it reads has another name": ["ALTER TABLE t RENAME b TO z"],
+    "it reads a later column": ["ALTER TABLE t ADD z integer", "ALTER TABLE t ALTER g SET EXPRESSION AS (b - z)"],
+    "it is computed otherwise": ["ALTER TABLE t ADD z integer", "ALTER TABLE t ALTER g SET EXPRESSION AS (b - 7)"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", variants(ALTERED_SINCE, gated=[*ALTERED_SINCE][1:]))
+def test_a_new_computed_column_has_its_expression_though_the_table_was_altered_since(rig: Rig, recipe: str) -> None:
+    begin(rig, *PLAIN)
+    install(rig.source_dsn)
+    rig.write(_MADE, "INSERT INTO t (id, b) VALUES (98, 4)", *ALTERED_SINCE[recipe], "DELETE FROM t WHERE id < 5")
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
+def test_an_ordinary_column_that_was_dropped_takes_no_expression_of_its_successor_of_that_name(rig: Rig) -> None:
+    begin(rig, *PLAIN)
+    install(rig.source_dsn)
+    rig.write("ALTER TABLE t ADD g integer DEFAULT 1", "INSERT INTO t (id, g) VALUES (97, 8)")
+    rig.write(_MADE.replace("ADD", "DROP g, ADD"), "INSERT INTO t (id) VALUES (98)", "ALTER TABLE t ADD z integer")
+    rig.write("DELETE FROM t WHERE id < 5")
+    rig.run()
+    assert_equal(rig)
+
+
 RECOMPUTED = {
     "another expression": ["ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"],
     "under other names": [

@@ -94,6 +94,7 @@ def describe_now(
             numbers=[column.number for column in sent.get(table.oid, ())],
             had_key=True,
             known=None,
+            seen=None,
         ).relation
         for table in tables
         if table.oid in found
@@ -141,7 +142,9 @@ def describe(
         wire = replace(wire, columns=tuple(replace(column, key=False) for column in wire.columns))
     had_key = had_key_before(shape, seen, known)
     then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape
-    table = _described(connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known)
+    table = _described(
+        connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known, seen=seen
+    )
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
 
 
@@ -188,6 +191,7 @@ def _described(
     numbers: Sequence[int | None],
     had_key: bool,
     known: Relation | None,
+    seen: Sighting | None,
 ) -> FollowedTable:
     """A relation, without what older rows have in new columns. `had_key`: whether the index that tells rows apart now
     did so before the message, too.
@@ -225,7 +229,7 @@ def _described(
         # Of a table that is gone nobody says what it computed.
         computed=tuple(column.name for column in computed.values()) if shape.columns else None,
         computed_numbers=tuple(computed) if shape.columns else None,
-        expressions=expressions_of_columns(shape, named, numbers, known),
+        expressions=expressions_of_columns(shape, named, numbers, known, seen),
         oid=wire.oid,
     )
     return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)

@@ -158,12 +158,13 @@ def require_fit(
     for name in (*table.uncomputed_columns, *table.lacking_computed):
         what = "at the target it is an ordinary one" if name in table.columns else "the target's table lacks it"
         found = computing(table, name, server_version)
-        do = f"Run {found[0]} at the target" if found else "Make it at the target as the source has it"
+        do = "Make it at the target as the source has it, then run again. Where its expression reads columns that the "
+        do += f"target has not got so far: {recopying(relation)}"
         raise TargetError(
             f"the source computes the column and does not send it, and {what}",
             table=relation.name,
             column=name,
-            hint=f"{do}, then run again.",
+            hint=f"Run {found[0]} at the target, then run again." if found else do,
         )
     for name in table.overruled_columns:
         make = replacing(relation, name, types[name], server_version, is_there=True)
