@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
 from airflow_parallel_apply.pipeline.check import Checked, check_pipeline
+from airflow_parallel_apply.pipeline.config import PipelineConfig, Start
 from airflow_parallel_apply.pipeline.model.finding import Finding, Side
 from tests.support.rig import Rig, execute
+
+
+def checked_rig(source_dsn: str, target_dsn: str, directory: Path) -> Rig:
+    """Two sides with one table, before a first run that finds no rows."""
+    config = PipelineConfig(pipeline="checked", start=Start.EMPTY, log_url=str(directory / "log"), channels=1)
+    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
+    made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    return made
 
 
 def look(rig: Rig) -> Checked:

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from airflow_parallel_apply.cli.check_view import check_view
 from airflow_parallel_apply.pipeline.admin.watch import lease_view
-from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, Start, TablePatterns
+from airflow_parallel_apply.pipeline.config import DdlPolicy, Start, TablePatterns
 from airflow_parallel_apply.pipeline.errors import ConfigurationError, FatalError
 from airflow_parallel_apply.pipeline.model.finding import Severity, Side
 from airflow_parallel_apply.pipeline.run import open_run
-from tests.support.findings import fix, found, look
+from tests.support.findings import checked_rig, fix, found, look
 from tests.support.rig import Rig, execute
 from tests.support.troubles import ORIGIN_FUNCTIONS, ROLE, TROUBLES
 from tests.support.variants import gated, variants
@@ -26,10 +26,7 @@ from tests.support.variants import gated, variants
 
 @pytest.fixture
 def rig(source_dsn: str, target_dsn: str, tmp_path: Path) -> Rig:
-    config = PipelineConfig(pipeline="checked", start=Start.EMPTY, log_url=str(tmp_path / "log"), channels=1)
-    made = Rig(config=config, source_dsn=source_dsn, target_dsn=target_dsn)
-    made.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
-    return made
+    return checked_rig(source_dsn, target_dsn, tmp_path)
 
 
 @pytest.fixture
@@ -52,42 +49,6 @@ def limited(rig: Rig) -> Iterator[Rig]:
     )
     for dsn in (rig.source_dsn, rig.target_dsn):
         execute(dsn, f'REASSIGN OWNED BY "{ROLE}" TO postgres', f'DROP OWNED BY "{ROLE}"', f'DROP ROLE "{ROLE}"')
-
-
-@gated
-def test_an_extension_whose_types_the_tables_need_that_a_first_run_makes_is_named(rig: Rig) -> None:
-    rig = rig.having(start=Start.COPY, create_tables=True)
-    rig.write(
-        "CREATE SCHEMA ext",
-        "CREATE EXTENSION vector SCHEMA ext",
-        "CREATE DOMAIN place AS ext.vector(2)",
-        "CREATE TABLE v (id int PRIMARY KEY, places place[])",
-        "INSERT INTO v VALUES (1, '{\"[1,2]\"}')",
-    )
-    (finding,) = [one for one in look(rig).findings if one.severity is Severity.ERROR]
-    assert finding.where == "extension vector"
-    fix(rig, finding)
-    rig.run()
-    assert rig.comparison().equal
-
-
-@gated
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_an_extension_whose_type_a_missing_column_has_is_named(rig: Rig, *, has_begun: bool) -> None:
-    if has_begun:
-        rig = rig.having(ddl=DdlPolicy.APPLY)
-        rig.prepare()
-    rig.write("CREATE EXTENSION vector", "ALTER TABLE t ADD place vector(2)")
-    extension, *others = [one for one in look(rig).findings if one.where in ("extension vector", "public.t")]
-    assert extension.severity is (Severity.WARNING if has_begun else Severity.ERROR)
-    for finding in (extension, *others):
-        fix(rig, finding)
-    assert not [one for one in look(rig).findings if one.where == extension.where]
-    if not has_begun:
-        rig.prepare()
-    rig.write("INSERT INTO t VALUES (1, 'a', '[1,2]')")
-    rig.run()
-    assert rig.comparison().equal
 
 
 def test_two_good_sides_have_no_finding(rig: Rig, limited: Rig) -> None:
@@ -191,28 +152,6 @@ def test_types_that_missing_tables_need_are_made_before_them(rig: Rig, limited: 
     assert look(limited).findings == ()
     generated = "SELECT attname FROM pg_attribute WHERE attrelid = 'k'::regclass AND attgenerated = 's'"
     assert rig.rows(generated) == [("g",)]
-
-
-def test_types_that_missing_columns_need_are_made_before_them(rig: Rig, limited: Rig) -> None:
-    execute(
-        rig.source_dsn,
-        """CREATE TYPE "Role" AS ENUM ('READER', 'WRITER')""",
-        """CREATE DOMAIN "mainRole" AS "Role" CHECK (VALUE <> 'READER')""",
-        'ALTER TABLE t ADD COLUMN role "mainRole", ADD COLUMN roles "Role"[]',
-    )
-    for finding in look(limited).findings:
-        fix(limited, finding)
-    assert look(limited).findings == ()
-
-
-def test_a_type_that_a_column_would_need_to_be_as_at_the_source_is_told_before_the_command(rig: Rig) -> None:
-    execute(rig.source_dsn, """CREATE TYPE "Role" AS ENUM ('READER')""", 'ALTER TABLE t ADD COLUMN role "Role"')
-    execute(rig.target_dsn, "ALTER TABLE t ADD COLUMN role varchar(3)")
-    checked = look(rig)
-    assert checked.is_good
-    for finding in checked.findings:
-        fix(rig, finding)
-    assert look(rig).findings == ()
 
 
 @gated

@@ -95,6 +95,15 @@ def begun(rig: Rig, *target: str, source: tuple[str, ...] = PARTITIONED) -> Rig:
     return rig
 
 
+def require_recopy(rig: Rig) -> None:
+    """Find that the run stops with that hint, and goes on behind it."""
+    with pytest.raises(FatalError, match=r"recopy --pipeline p --table public\.t`"):
+        rig.run()
+    again(rig, "t")
+    rig.run()
+    require_equal(rig)
+
+
 def require_equal(rig: Rig) -> None:
     query = "SELECT to_jsonb(r)::text FROM t r ORDER BY 1"
     assert rig.rows(query) == rig.rows(query, side="source")
@@ -128,11 +137,7 @@ def test_the_rows_go_where_they_went_at_the_source(rig: Rig, case: str, target: 
 def test_what_the_trigger_does_not_tell_whole_stops_the_run(rig: Rig, case: str) -> None:
     rig = begun(rig)
     rig.write(*STOPS[case])
-    with pytest.raises(FatalError, match=r"recopy --pipeline p --table public\.t`"):
-        rig.run()
-    again(rig, "t")
-    rig.run()
-    require_equal(rig)
+    require_recopy(rig)
 
 
 @gated
@@ -296,11 +301,7 @@ def test_a_drop_of_a_partition_that_another_one_detached_meanwhile_stops_the_run
     row = "INSERT INTO t VALUES ('2024-01-11 07:00', 1, 'x')"
     with waiting_drop(rig, "ALTER TABLE t DETACH PARTITION t_1", row, *meanwhile, drop="DROP TABLE t_1"):
         pass
-    with pytest.raises(FatalError, match=r"recopy --pipeline p --table public\.t`"):
-        rig.run()
-    again(rig, "t")
-    rig.run()
-    require_equal(rig)
+    require_recopy(rig)
 
 
 @gated
