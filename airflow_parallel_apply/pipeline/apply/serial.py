@@ -243,8 +243,8 @@ def _steps(
                     continue
                 yield _truncate(found, breaks[index:])
             case Operation.MESSAGE if (rows := found.gone_rows) is not None:
-                end = ends[found.seqno]
-                yield Remove(rows=rows, ddl=ddl, end_offset=end, shown_end=show_offset(end))
+                end, behind = ends[found.seqno], _is_behind_rows(found, breaks, log)
+                yield Remove(rows=rows, ddl=ddl, end_offset=end, shown_end=show_offset(end), is_behind_rows=behind)
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:

@@ -5,12 +5,17 @@ deletes them, or, of a feed of changes, nobody can.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Remove, Statement, Step, shown
+
+_BEHIND: Final = (
+    " The rows that the transaction wrote before that come with this run: behind it delete those that meet this."
+)
 
 
 def require_none_gone(steps: Sequence[Step], relations: Callable[[int], Relation], *, is_feed: bool) -> None:
@@ -26,7 +31,8 @@ def require_none_gone(steps: Sequence[Step], relations: Callable[[int], Relation
                 f"change says so; they meet {step.rows.condition}",
                 op="apply",
                 table=relation.name,
-                hint=f"{way_on}{step.skipping}.{_beside(step, steps, relations)}",
+                hint=f"{way_on}{step.skipping}.{_BEHIND if step.is_behind_rows else ''}"
+                f"{_beside(step, steps, relations)}",
             )
 
 

@@ -42,13 +42,14 @@ class Truncate:
 class Remove:
     """Delete rows that went with a partition, of which the log has none. They are no DDL: what `ddl` says matters only
     where the target cannot tell them by the source's SQL. `end_offset`: where the transaction ends; `shown_end`: that
-    in the source's form.
+    in the source's form. `is_behind_rows`: the transaction wrote rows before it.
     """
 
     rows: GoneRows
     ddl: DdlPolicy
     end_offset: Offset = 0
     shown_end: str = ""
+    is_behind_rows: bool = False
 
     @property
     def skipping(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -51,6 +53,10 @@ def test_a_removal_stops_before_any_other_step_and_tells_what_else_a_skip_takes_
     assert "run once with ddl=skip and until=0/7" in hint
     assert "CREATE INDEX ON t (id)" in hint
     assert "the definition of public.t" in hint
+    assert "behind it" not in hint
+    with pytest.raises(PlanError) as caught:
+        require_none_gone([replace(removal(policy), is_behind_rows=True)], relation, is_feed=is_feed)
+    assert "behind it delete those that meet this" in (caught.value.hint or "")
 
 
 def test_somebody_may_say_that_they_were_deleted() -> None:

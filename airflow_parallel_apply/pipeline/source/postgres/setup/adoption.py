@@ -155,7 +155,9 @@ class PostgresAdopting:
         self._slot.mark()
         # The horizon stays: by that other tables are in doubt.
         known = tuple(vouched.get(one.oid, one) for one in registration.tables)
-        look = Look(registration=replace(registration, tables=known).to_text())
+        # Partitions that the stream tells to be gone are no longer among those of the observed tables.
+        removed = proof.registration.removed
+        look = Look(registration=replace(registration, tables=known, removed=removed).to_text())
         return Vouched(look=look, doubts=tuple(doubt.what for doubt in proof.doubts if doubt.table in names))
 
     def let_go(self, adopted: Adopted) -> Adoption:

@@ -1,6 +1,7 @@
 -- The rows that these partitions have, each as a condition that no others of the whole table meet, and the columns that it
 -- names: their numbers there, names and types. NULL where a target may read it otherwise: bounds of expressions, by a hash,
--- of types whose order or equality a collation decides, of operators that somebody made, or of all that others leave.
+-- of types whose order or equality a collation decides, of operators that somebody made, or of all that others leave; and
+-- where the table is a partition itself: once it is none any more, rows come that do not meet that one's bounds.
 WITH RECURSIVE above AS (
     SELECT
         p.partrelid AS oid,
@@ -33,7 +34,7 @@ WITH RECURSIVE above AS (
 )
 SELECT
     tree.part::bigint,
-    CASE WHEN tree.is_plain THEN pg_catalog.pg_get_partition_constraintdef(tree.part) END,
+    CASE WHEN tree.is_plain AND NOT r.relispartition THEN pg_catalog.pg_get_partition_constraintdef(tree.part) END,
     (
         SELECT jsonb_agg(
             jsonb_build_array(a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum
@@ -42,4 +43,5 @@ SELECT
         WHERE a.attrelid = tree.root AND a.attname = ANY (tree.names) AND a.attnum > 0
     )
 FROM tree
+JOIN pg_catalog.pg_class r ON r.oid = tree.root
 WHERE tree.root = ANY (%(roots)s::oid[])

@@ -1,0 +1,75 @@
+"""Partitions that are dropped or detached while other things are done to their table, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_parallel_apply.pipeline.config import DdlPolicy
+from airflow_parallel_apply.pipeline.errors import FatalError
+from tests.hunt.commands import invoked
+from tests.integration.migrations.removals import PLAIN, begun, require_equal, require_recopy
+from tests.support.ddl_messages import ddl
+from tests.support.rig import Rig, execute
+from tests.support.variants import gated
+
+_ROW = "INSERT INTO t (at, id) VALUES ('2024-02-11 07:00', 1)"
+
+
+@gated
+def test_a_table_that_somebody_vouches_for_loses_the_rows_all_the_same(rig: Rig) -> None:
+    rig = begun(rig)
+    rig.write("ALTER TABLE t ALTER v TYPE varchar(9) USING left(v, 9)", "DROP TABLE t_1")
+    with pytest.raises(FatalError, match="vouch"):
+        rig.run()
+    result = invoked(rig, "parallel-apply vouch --table public.t")
+    assert result.exit_code == 0, result.output
+    execute(rig.target_dsn, "ALTER TABLE t ALTER v TYPE varchar(9)")
+    rig.run()
+    require_equal(rig)
+
+
+@gated
+def test_a_table_that_was_a_partition_itself_is_copied_anew(rig: Rig) -> None:
+    """Its partitions' bounds, as they were noted, are narrower than they became."""
+    rig = begun(rig, *PLAIN)
+    rig.write(
+        "DELETE FROM t WHERE at < '2024-01-10'",
+        "DROP TABLE t_rest",
+        "CREATE TABLE above (at timestamptz, id integer, v text, PRIMARY KEY (at, id)) PARTITION BY RANGE (at)",
+    )
+    require_recopy(rig)
+    rig.write("ALTER TABLE above ATTACH PARTITION t FOR VALUES FROM ('2024-01-10') TO ('2024-04-01')")
+    rig.run()
+    rig.write("ALTER TABLE above DETACH PARTITION t", "INSERT INTO t VALUES ('2024-01-05', 1, 'x')", "DROP TABLE t_1")
+    require_recopy(rig)
+
+
+@gated
+@pytest.mark.parametrize("is_one_transaction", [True, False])
+@pytest.mark.parametrize(
+    "statement", ["ALTER TABLE t RENAME v TO w", "ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ALTER v TYPE varchar(9)"]
+)
+def test_a_sent_alteration_of_another_column_without_a_row_since_is_no_matter(
+    rig: Rig, statement: str, is_one_transaction: bool
+) -> None:
+    rig = begun(rig).having(ddl=DdlPolicy.APPLY)
+    if is_one_transaction:
+        rig.transaction(statement, ddl(statement), "DROP TABLE t_1")
+    else:
+        rig.transaction(statement, ddl(statement))
+        rig.run()
+        rig.write("DROP TABLE t_1")
+    rig.run()
+    require_equal(rig)
+    rig.write(_ROW)
+    rig.run()
+    require_equal(rig)
+
+
+@gated
+def test_a_sent_new_name_of_a_column_of_the_bounds_asks_for_a_copy(rig: Rig) -> None:
+    rig = begun(rig).having(ddl=DdlPolicy.APPLY)
+    rename = "ALTER TABLE t RENAME at TO moment"
+    rig.transaction(rename, ddl(rename), "DROP TABLE t_1")
+    with pytest.raises(FatalError, match=r"rows of public\.t went with a partition(?s:.*)recopy"):
+        rig.run()
