@@ -85,6 +85,22 @@ def test_a_column_that_the_target_alone_has_in_a_child_is_left_to_a_person(rig: 
 
 
 @gated
+def test_a_column_that_a_childs_child_had_with_it_makes_way(rig: Rig) -> None:
+    rig.both(*_TABLES, "CREATE TABLE below (PRIMARY KEY (id)) INHERITS (child)")
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.prepare()
+    rig.write("INSERT INTO child VALUES (2, 10, 20)", "INSERT INTO below VALUES (3, 10, 20)")
+    rig.run()
+    rig.write("ALTER TABLE child DROP b", "ALTER TABLE parent RENAME a TO b", "INSERT INTO child VALUES (4, 4)")
+    follow(rig)
+    rig.write("INSERT INTO parent VALUES (5, 5)", "INSERT INTO below VALUES (6, 6)")
+    follow(rig)
+    assert rig.comparison().equal
+    rows = "SELECT to_jsonb(child) FROM child ORDER BY id"
+    assert rig.rows(rows) == rig.rows(rows, side="source")
+
+
+@gated
 @pytest.mark.parametrize("first", FIRST)
 def test_a_column_that_the_parent_adds_under_the_former_name_of_a_childs(rig: Rig, first: str) -> None:
     rig = begin(rig, DdlPolicy.APPLY)

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from airflow_parallel_apply.pipeline.config import PipelineConfig
+from airflow_parallel_apply.pipeline.copy.postgres.columns_above import left_above
 from airflow_parallel_apply.pipeline.copy.postgres.computed import left_surplus, left_uncomputed
 from airflow_parallel_apply.pipeline.copy.postgres.former_names import left_renamed
 from airflow_parallel_apply.pipeline.errors import ConfigurationError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.position import Position
+from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.session import Session
+from airflow_parallel_apply.postgres.inherited_tables import Name
 
 _KEEP = " What you want to keep there: rename it to a name that the source does not use."
 
 
 def require_nothing_left(
-    config: PipelineConfig, session: Session, relations: Sequence[Relation], positions: Sequence[Position]
+    config: PipelineConfig,
+    source: SourceSession,
+    session: Session,
+    relations: Sequence[Relation],
+    positions: Sequence[Position],
+    followed: Collection[Name],
 ) -> None:
-    """Before tables are copied anew. Errors: `ConfigurationError` with the statements that go before; the session's."""
+    """Before tables are copied anew. `followed`: all that are. Errors: `ConfigurationError` with the statements that go
+    before; the sessions'.
+    """
     for find, what, more in (
         (left_renamed, "the target has tables under the names that they had at the source before", ""),
+        (
+            partial(left_above, source=source, followed=followed),
+            "the target has columns under former names in tables that these inherit them from",
+            "",
+        ),
         (left_surplus, "the target has columns that the source has renamed or dropped since", _KEEP),
     ):
         _refuse(config, what, find(config.log_url, session, relations, positions), more)

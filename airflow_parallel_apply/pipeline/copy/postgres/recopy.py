@@ -149,11 +149,9 @@ class Recopy:
         place = open_reader(self._config.log_url).state().place
         with unless_overtaken("recopy", self._config.log_url, lambda: place):
             relations = self._recopying.require_copyable()
-        positions = self._holding.target.positions()
-        require_nothing_left(self._config, self._writing, relations, positions)
-        looked_for = Expectation(
-            channels=max(state.channels, 1), tables=tuple(relations), followed=self._recopying.followed()
-        )
+        positions, followed = self._holding.target.positions(), self._recopying.followed()
+        require_nothing_left(self._config, self._reading, self._writing, relations, positions, followed)
+        looked_for = Expectation(channels=max(state.channels, 1), tables=tuple(relations), followed=followed)
         with self._writing.transaction("recopy") as connection:
             found = copy_findings(connection, relations, create_tables=self._config.create_tables)
         refuse(found, place="the target", op="recopy", pipeline=self._config.pipeline)

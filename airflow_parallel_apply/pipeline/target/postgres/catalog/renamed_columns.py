@@ -59,19 +59,24 @@ def renamed_columns(
 ) -> RenamedColumns:
     """The error, with the statements for columns that are there. Errors: psycopg's own."""
     own = relation.schema, relation.table
-    found = connection.execute(
-        "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = "
-        "to_regclass(format('%%I.%%I', %s::text, %s::text)) AND attnum > 0 AND NOT attisdropped",
-        own,
-    ).fetchall()
-    there = [str(name) for (name,) in found]
+    there = _names(connection, own)
+    text = "; ".join(one.as_string(connection) for one in giving_names(connection, own, renamed))
+    is_taken = any(name in renamed.values() and name not in renamed for name in there)
+    return RenamedColumns(relation, renamed, text, vouching(relation, pipeline) if is_taken else "")
+
+
+def giving_names(
+    connection: psycopg.Connection[Any], table: Name, renamed: Mapping[str, str]
+) -> tuple[sql.Composed, ...]:
+    """The statements that give columns other names, by their names: each where it is inherited from, and behind others
+    that move what has such a name out of the way. Errors: psycopg's own.
+    """
+    there = _names(connection, table)
     strangers = [name for name in there if name in renamed.values() and name not in renamed]
-    owners = {name: owner_of_column(connection, quoted(*own), quoted(name)) for name in (*strangers, *renamed)}
-    aside = [_renaming_one(owners[name] or own, name, out_of_the_way(name)) for name in strangers]
-    pairs = [(owners[name] or own, name, wanted) for name, wanted in renamed.items()]
-    statements = (*aside, *renaming(pairs, there))
-    text = "; ".join(one.as_string(connection) for one in statements)
-    return RenamedColumns(relation, renamed, text, vouching(relation, pipeline) if strangers else "")
+    owners = {name: owner_of_column(connection, quoted(*table), quoted(name)) for name in (*strangers, *renamed)}
+    aside = [_renaming_one(owners[name] or table, name, out_of_the_way(name)) for name in strangers]
+    pairs = [(owners[name] or table, name, wanted) for name, wanted in renamed.items()]
+    return (*aside, *renaming(pairs, there))
 
 
 def lost_columns(relation: Relation, names: Sequence[str], *, pipeline: str) -> TargetError:
@@ -111,6 +116,15 @@ def renaming(pairs: Sequence[tuple[Name, str, str]], there: Collection[str]) -> 
 def out_of_the_way(name: str) -> str:
     """The name of a column that had this one, which another column is to have."""
     return suffixed(name, _IN_THE_WAY)
+
+
+def _names(connection: psycopg.Connection[Any], table: Name) -> list[str]:
+    found = connection.execute(
+        "SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = "
+        "to_regclass(format('%%I.%%I', %s::text, %s::text)) AND attnum > 0 AND NOT attisdropped",
+        table,
+    ).fetchall()
+    return [str(name) for (name,) in found]
 
 
 def _renaming_one(table: Name, old: str, new: str) -> sql.Composed:

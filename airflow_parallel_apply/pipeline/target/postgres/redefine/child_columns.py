@@ -13,20 +13,23 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.renamed_columns import out_of_the_way, renaming
+from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection, Session
 from airflow_parallel_apply.pipeline.target.postgres.statements import statement
 
 
 def freeing_name(
-    connection: Connection, session: Session, relation: Relation, column: str
+    connection: Connection, session: Session, relation: Relation, column: str, *, but: Name | None = None
 ) -> tuple[list[sql.Composed], tuple[str, ...]]:
     """The statements that free a name in a table's children, and the names of those children whose column is not known
-    as one of the source's. Errors: psycopg's own.
+    as one of the source's. `but`: a child in which it is free. Errors: psycopg's own.
     """
     values = {"schema": relation.schema, "table": relation.table, "pipeline": session.pipeline, "column": column}
     found = connection.execute(statement("inherited", "heirs_with_own_column"), values).fetchall()
     statements: list[sql.Composed] = []
     for schema, table, there, _ in found:
+        if (schema, table) == but:
+            continue
         names = (f"{out_of_the_way(column)}{number or ''}" for number in count())
         free = next(name for name in names if name not in there)
         statements += renaming([((schema, table), column, free)], there)

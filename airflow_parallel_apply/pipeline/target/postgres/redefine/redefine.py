@@ -248,10 +248,12 @@ def _alteration(
     alteration = _alteration_of_one(altering(relation, found), columns, old, new)
     if alteration is None:
         return None
-    if new.name in columns or found.owner is not None:
+    if new.name in columns:
         return replace(alteration, owner=found.owner)
-    before, strangers = freeing_name(connection, session, relation, new.name)
-    return replace(alteration, statements=(*before, *alteration.statements), strangers=strangers)
+    schema, table = found.owner or (relation.schema, relation.table)
+    before, strangers = freeing_name(connection, session, replace(relation, schema=schema, table=table), new.name)
+    statements = (*before, *alteration.statements)
+    return replace(alteration, statements=statements, owner=found.owner, strangers=strangers)
 
 
 def _has_other(relation: Relation, old: Column, new: Column) -> bool:
