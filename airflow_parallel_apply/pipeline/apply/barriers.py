@@ -19,7 +19,9 @@ from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.groups import GroupCommits
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
-from airflow_parallel_apply.pipeline.apply.serial import is_single, serial_parts, serial_steps, single_transactions
+from airflow_parallel_apply.pipeline.apply.removals import ByHand
+from airflow_parallel_apply.pipeline.apply.serial import serial_steps
+from airflow_parallel_apply.pipeline.apply.serial_parts import is_single, serial_parts, single_transactions
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.coordinate.state import MergePoint, UnitFailure
 from airflow_parallel_apply.pipeline.coordinate.tasks import Kind, OrderedWork, SerialWork
@@ -29,6 +31,7 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
+from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.steps import Capability, Merge
 from airflow_parallel_apply.queue.model import Task
 
@@ -126,6 +129,7 @@ class Barriers:
 
     def _commit_critical(self, unit: Unit, log: RowReader) -> None:
         """Stage outside any transaction, then one transaction for all of it."""
+        capabilities = self._context.target.capabilities
         steps_of = partial(
             serial_steps,
             unit,
@@ -133,7 +137,8 @@ class Barriers:
             self._context.stage,
             self._context.config.ddl,
             show_offset=self._context.show_offset,
-            runs_ddl=Capability.DEFINE in self._context.target.capabilities,
+            runs_ddl=Capability.DEFINE in capabilities,
+            by_hand=None if Capability.REMOVE in capabilities else self._by_hand(),
         )
         with self._context.report.time("stage"):
             steps = steps_of()
@@ -148,6 +153,10 @@ class Barriers:
                 self._context.target.discard(unit.token)
                 self._context.commit(unit, steps_of(exactly=True))
                 self._context.report.replayed_units += 1
+
+    def _by_hand(self) -> ByHand:
+        is_skip = self._context.config.ddl is DdlPolicy.SKIP
+        return ByHand(is_feed=self._context.is_feed, seen_to=self._context.asked_end if is_skip else None)
 
     # --- merge points ---
 
@@ -196,7 +205,7 @@ class Barriers:
         """Mark it in the queue, at the least seqno that is not applied."""
         seqno = low_watermark(self._context.retrying(self._context.target.positions)) + 1
         error.at(pipeline=self._context.config.pipeline, seqno=seqno)
-        if self._context.config.ddl is DdlPolicy.SKIP:
+        if self._context.config.ddl is DdlPolicy.SKIP and SKIPPING not in (error.hint or ""):
             error.hint = " ".join(filter(None, (error.hint, _AS_THIS_ONE)))
         failure = UnitFailure(seqno=seqno, channel=None, message=error.telling(self._context.config.error_values))
         _logger.error("%s", failure.message)

@@ -57,6 +57,10 @@ class LaneContext:
     report: LaneReport
     show_offset: Callable[[Offset], str]
     """As the source's connector does."""
+    asked_end: Offset | None = None
+    """Where the run ends, if somebody asked for that: the parameter `until`."""
+    is_feed: bool = False
+    """True if the target keeps every change."""
 
     @property
     def queue(self) -> Queue:

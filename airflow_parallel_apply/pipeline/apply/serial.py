@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.apply.outline import MAX_SETS, Break, Place, older_version, outline_of
+from airflow_parallel_apply.pipeline.apply.removals import ByHand, require_seen_to
+from airflow_parallel_apply.pipeline.apply.serial_parts import is_single
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Mark, Operation, Relation
+from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
@@ -54,23 +56,6 @@ _BEHIND: Final = (
 )
 
 
-def serial_parts(unit: Unit, log: RowReader) -> tuple[Unit, ...]:
-    """The unit in parts that are committed one after the other: a transaction with DDL ends one, since its text may
-    change settings of the session, which is then closed.
-    """
-    if is_single(unit):
-        return (unit,)
-    transactions = log.transactions(unit.after_seqno, unit.last_seqno)
-    marked = zip(transactions.column("seqno").to_pylist(), transactions.column("marks").to_pylist(), strict=True)
-    ends = [seqno for seqno, marks in marked if Mark.MESSAGE in (marks or ())]
-    return _cut(unit, ends)
-
-
-def single_transactions(unit: Unit) -> tuple[Unit, ...]:
-    """The unit as one part for each transaction: what is refused then is refused in its own place."""
-    return _cut(unit, range(unit.after_seqno + 1, unit.last_seqno))
-
-
 def serial_steps(
     unit: Unit,
     log: RowReader,
@@ -79,15 +64,19 @@ def serial_steps(
     *,
     show_offset: Callable[[Offset], str],
     runs_ddl: bool,
+    by_hand: ByHand | None,
     exactly: bool = False,
 ) -> tuple[Step, ...]:
     """Stage what is set-based and say what to run, in order. `exactly`: change by change, nothing as a set.
-    `show_offset`: as the source's connector does. `runs_ddl`: whether the target can.
+    `show_offset`: as the source's connector does. `runs_ddl`: whether the target can. `by_hand`: where a person sees to
+    rows that are gone; None: the target does.
 
-    Errors: `PlanError` for DDL that the pipeline refuses.
+    Errors: `PlanError` for DDL that the pipeline refuses; as `require_seen_to`.
     """
     outline = outline_of(unit, log)
     ends = _ends(unit, log) if any(found.operation in (Operation.MESSAGE, None) for found in outline.breaks) else {}
+    if by_hand is not None:
+        require_seen_to(outline.breaks, log, ends, by_hand, show_offset=show_offset)
     sent = [found for found in outline.breaks if found.is_ddl]
     if sent and ddl is DdlPolicy.REFUSE:
         # A run that passes over one passes over all of its transaction.
@@ -191,20 +180,6 @@ def _text_of_names(message: Break) -> str:
     return message.values[_NAMES] if len(message.values) > _NAMES else ""
 
 
-def is_single(unit: Unit) -> bool:
-    """True if it is one transaction, which may be of any size."""
-    return unit.last_seqno == unit.after_seqno + 1
-
-
-def _cut(unit: Unit, ends: Iterable[int]) -> tuple[Unit, ...]:
-    parts: list[Unit] = []
-    after = unit.after_seqno
-    for end in (*(end for end in ends if end < unit.last_seqno), unit.last_seqno):
-        parts.append(replace(unit, after_seqno=after, last_seqno=end))
-        after = end
-    return tuple(parts)
-
-
 def _steps(
     unit: Unit,
     log: RowReader,
@@ -243,8 +218,7 @@ def _steps(
                     continue
                 yield _truncate(found, breaks[index:])
             case Operation.MESSAGE if (rows := found.gone_rows) is not None:
-                end, behind = ends[found.seqno], _is_behind_rows(found, breaks, log)
-                yield Remove(rows=rows, ddl=ddl, end_offset=end, shown_end=show_offset(end), is_behind_rows=behind)
+                yield Remove(rows=rows, end_offset=ends[found.seqno])
             case Operation.MESSAGE if ddl is DdlPolicy.SKIP or not found.is_ddl:
                 continue
             case Operation.MESSAGE:

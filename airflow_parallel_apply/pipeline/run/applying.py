@@ -43,6 +43,7 @@ from airflow_parallel_apply.pipeline.run.sessions import (
 from airflow_parallel_apply.pipeline.run.values import OpenedRun
 from airflow_parallel_apply.pipeline.source.open import source_connector
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
+from airflow_parallel_apply.pipeline.target.open import target_connector
 
 _logger = logging.getLogger(__name__)
 
@@ -129,6 +130,8 @@ def apply(
             report=report,
             # Only a message asks for it, and a source is much to import.
             show_offset=lambda offset: source_connector(source).show_offset(offset),
+            asked_end=ground.bounds.until_offset if opened.is_end_asked else None,
+            is_feed=target_connector(target).takes_changes(target),
         )
         Lane(context, lane=lane, capture=turns.start, background_failure=background_failure).run()
         # Nobody renews until close comes, which may wait for a slot.

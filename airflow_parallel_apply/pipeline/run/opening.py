@@ -125,7 +125,7 @@ def open_run(
                     session_id=session_id,
                 )
                 shown = source_connector(source).show_offset(bounds.until_offset)
-                opened = replace(opened, owner=owner, until_offset=shown)
+                opened = replace(opened, owner=owner, until_offset=shown, is_end_asked=asked is not None)
                 if former is not None and is_in_target(former) and tasks.place:
                     with closing(open_pipeline_queue(writing.target, target, None, config.pipeline)) as left:
                         left.sweep(below=taken.generation)

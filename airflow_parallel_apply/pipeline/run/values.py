@@ -58,6 +58,8 @@ class OpenedRun:
     coordinator_state: dict[str, Any]
     until_offset: str = ""
     """The bound's in the source's form, for people; the ledger has the bounds."""
+    is_end_asked: bool = False
+    """True if that is what somebody asked for, as `until`."""
     until_time: str | None = None
     """End of the run's interval where that bounds it, ISO 8601."""
     ddl: str = ""

@@ -14,7 +14,6 @@ from airflow_parallel_apply.pipeline.log.schema import ROWS
 from airflow_parallel_apply.pipeline.model.change import LAST_SEQNO, NO_SEQNO, Operation, Relation
 from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
-from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.redefinition import compare_definitions
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
 from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, Truncate
@@ -51,7 +50,7 @@ def truncate_rows(step: Truncate) -> pa.RecordBatch:
 
 def require_unaltered(steps: Sequence[Step], relations: Callable[[int], Relation]) -> None:
     """Raise `PlanError` where rows that are there may have got values that no change says: by DDL text, under another
-    type, or in a column of which nothing tells what older rows have; or where they are gone, and no change says so.
+    type, or in a column of which nothing tells what older rows have.
     """
 
     def require(step: Redefine | Statement) -> None:
@@ -60,7 +59,6 @@ def require_unaltered(steps: Sequence[Step], relations: Callable[[int], Relation
         elif not (step.ddl is DdlPolicy.SKIP or step.is_emptied):
             _require_told(step, relations(step.older_id), relations(step.newer_id))
 
-    require_none_gone(steps, relations, is_feed=True)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, Redefine):
             with_those_beside(require, step, steps[number:])

@@ -40,21 +40,13 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Delete rows that went with a partition, of which the log has none. They are no DDL: what `ddl` says matters only
-    where the target cannot tell them by the source's SQL. `end_offset`: where the transaction ends; `shown_end`: that
-    in the source's form. `is_behind_rows`: the transaction wrote rows before it.
+    """Delete rows that went with a partition, of which the log has none. They are no DDL: `ddl` says nothing of them.
+    `end_offset`: where the transaction ends. A target without `Capability.REMOVE` is asked where a person has seen to
+    them, and does nothing.
     """
 
     rows: GoneRows
-    ddl: DdlPolicy
     end_offset: Offset = 0
-    shown_end: str = ""
-    is_behind_rows: bool = False
-
-    @property
-    def skipping(self) -> str:
-        """See `skipping`."""
-        return skipping(self.shown_end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,3 +150,5 @@ class Capability(StrEnum):
     """Load the parts of a group as branches that are prepared side by side, and commit all of them or none."""
     DEFINE = "define"
     """Run DDL text, and bring tables to newer definitions: `Statement` and `Redefine`."""
+    REMOVE = "remove"
+    """Delete rows by the source's condition: `Remove`."""

@@ -10,7 +10,6 @@ from airflow_parallel_apply.pipeline.target.delta.definition import require_foll
 from airflow_parallel_apply.pipeline.target.delta.replay import by_relation
 from airflow_parallel_apply.pipeline.target.delta.staging import Staging, scope_of
 from airflow_parallel_apply.pipeline.target.delta.state import Effect, TableChange
-from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.older_rows import under_skipped
 from airflow_parallel_apply.pipeline.target.relations import Relations
 from airflow_parallel_apply.pipeline.target.skipping import with_those_beside
@@ -31,7 +30,6 @@ def changes_of(steps: Sequence[Step], unit: Unit, staging: Staging, relations: R
         require_redundant(step)
         return ()
 
-    require_none_gone(steps, relations, is_feed=False)
     for number, step in enumerate(under_skipped(steps, relations)):
         if isinstance(step, Merge):
             waiting += step.staged.tables

@@ -12,7 +12,6 @@ from airflow_parallel_apply.pipeline.errors import START_ELSEWHERE, PlanError
 from airflow_parallel_apply.pipeline.log.commit_times import CommitTimes
 from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
 from airflow_parallel_apply.pipeline.target.feed_rows import truncate_rows
-from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.kafka.address import KafkaAddress
 from airflow_parallel_apply.pipeline.target.kafka.messages import Messages, has_other_keys
 from airflow_parallel_apply.pipeline.target.kafka.staging import Message, Staging, messages_of
@@ -42,7 +41,6 @@ class StepMessages:
             for table in step.staged.tables
         ]
         alone = all(isinstance(step, Merge) for step in steps)
-        require_none_gone(steps, self._relations, is_feed=True)
         if alone:
             return [self._staging.read(tables)] if tables else []
         for step in steps:

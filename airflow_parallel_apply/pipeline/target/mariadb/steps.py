@@ -12,7 +12,6 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.epoch import StagedTable
 from airflow_parallel_apply.pipeline.model.finding import errors, sentence
 from airflow_parallel_apply.pipeline.model.sent_ddl import shown_ddl
-from airflow_parallel_apply.pipeline.target.gone_by_hand import require_none_gone
 from airflow_parallel_apply.pipeline.target.mariadb import by_hand
 from airflow_parallel_apply.pipeline.target.mariadb.fit import misfits
 from airflow_parallel_apply.pipeline.target.mariadb.holding import hold_table
@@ -42,7 +41,6 @@ _RENAMED: Final = (
 def run_steps(session: Session, relations: Relations, steps: Sequence[Step]) -> None:
     """Errors: `PlanError` for what this target cannot do; as `hold_table`, `merge_parts`, `Replayer.run`."""
     require = partial(_require_done, session, relations, steps)
-    require_none_gone(steps, relations, is_feed=False)
     for number, step in enumerate(under_skipped(steps, relations)):
         match step:
             case Merge(staged):
