@@ -1,6 +1,6 @@
 -- Tells when a followed table loses a partition that is detached or dropped, with its rows, of which none is sent. What a
 -- command takes away is known only before it, so the partitions are noted as it begins, in a setting of its transaction,
--- and compared as it ends. Which rows those were, capture has asked before. DETACH … CONCURRENTLY ends in another
+-- and compared as it ends. Which rows those were, capture has asked before. DETACH CONCURRENTLY ends in another
 -- transaction, whose setting is empty: of that, and of commands of other kinds that drop partitions (DROP SCHEMA, DROP
 -- OWNED), nothing is told.
 
