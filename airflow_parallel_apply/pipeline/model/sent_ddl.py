@@ -14,6 +14,7 @@ PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(
 """The search path that its names mean tables of."""
 SETTINGS: Final = re.compile(rf"""(?:{PATH.pattern})?(?:SET LOCAL \w+ = '(?:[^']|'')*'; )*""")
 """All settings, none at all included."""
+_SCHEMA: Final = re.compile(r'"((?:[^"]|"")+)"')
 _PARTS: Final = re.compile(
     r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|[^-/'";$]+|.""", re.DOTALL
 )
@@ -33,6 +34,11 @@ def written(text: str) -> str:
     """The statement as its sender wrote it."""
     found = SETTINGS.match(text)
     return text[found.end() if found else 0 :]
+
+
+def schemas_of(path: str) -> list[str]:
+    """The schemas of a search path, as `PATH` has it."""
+    return [name.replace('""', '"') for name in _SCHEMA.findall(path)]
 
 
 def statements(text: str) -> Iterator[str]:

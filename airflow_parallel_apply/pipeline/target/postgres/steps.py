@@ -30,6 +30,7 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
     hold_applied,
     note_tables,
 )
+from airflow_parallel_apply.pipeline.target.postgres.redefine.done_by_copies import unless_done_by_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.namesakes import refusing_namesakes
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.own_types import require_types
@@ -145,7 +146,9 @@ class Steps:
                         leaving_newer_copies(self._connection, self._session, step),
                         refusing_namesakes(self._connection, self._session, step),
                     ):
-                        _run_statement(self._connection, step)
+                        run = partial(_run_statement, self._connection, step)
+                        definitions = self._relations.definitions()
+                        unless_done_by_copies(self._connection, self._session, step, definitions, run=run)
                     forget_dropped(self._connection, self._session)
                     if reinserting.as_replica:
                         # Unless the text has changed that.

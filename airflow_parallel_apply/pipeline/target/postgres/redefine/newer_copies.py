@@ -2,6 +2,8 @@
 
 A copy has the rows and columns of a later moment, and so has what the statement did. A statement's text does not show
 what it does, so it is run, and then the locks show what it touched: if that is a copy, the transaction is rolled back.
+Who gives a type another name locks no table of it: the copy's columns have the types of its moment, whose names are not
+others then.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ def leaving_newer_copies(connection: Connection, session: Session, statement: St
         yield
         return
     oids = [oid for found in before.values() for oid in found]
-    locked = _locked(connection, oids)
+    locked, types = _locked(connection, oids), _types(connection, oids)
     yield
     after = newer_copies(connection, session, statement.end_offset)
     fresh = {oid for oid, _ in _locked(connection, oids) - locked}
+    fresh |= {one[0] for one, name in _types(connection, oids).items() if types.get(one, name) != name}
     touched = [name for name, found in before.items() if after.get(name) != found or fresh.intersection(found)]
     if touched:
         raise PlanError(
@@ -53,3 +56,9 @@ def newer_copies(connection: Connection, session: Session, offset: Offset) -> di
 def _locked(connection: Connection, oids: Iterable[int]) -> set[tuple[int, str]]:
     found = connection.execute(statement("recopied", "locked"), {"oids": [*oids]})
     return {(oid, mode) for oid, mode in found}
+
+
+def _types(connection: Connection, oids: Iterable[int]) -> dict[tuple[int, int], tuple[str, str]]:
+    """The names of the types of these relations' columns, by the oids of both."""
+    found = connection.execute(statement("recopied", "types"), {"oids": [*oids]})
+    return {(oid, type_oid): (schema, name) for oid, type_oid, schema, name in found}

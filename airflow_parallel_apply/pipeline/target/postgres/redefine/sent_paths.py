@@ -7,7 +7,6 @@ the role may not use, and the names would then mean tables of the next schema.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -15,13 +14,12 @@ from typing import Final
 import psycopg
 
 from airflow_parallel_apply.pipeline.errors import TargetError
-from airflow_parallel_apply.pipeline.model.sent_ddl import PATH, SETTINGS, shown_ddl
+from airflow_parallel_apply.pipeline.model.sent_ddl import PATH, SETTINGS, schemas_of, shown_ddl
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.steps import Statement
 from airflow_parallel_apply.postgres.quoting import quoted
 
 _ESCAPES: Final = "SET LOCAL standard_conforming_strings = 'off'"
-_SCHEMA: Final = re.compile(r'"((?:[^"]|"")+)"')
 _OUT_OF_PATH: Final = """
 SELECT w.name, n.oid IS NOT NULL
 FROM unnest(%s::text[]) WITH ORDINALITY AS w (name, number)
@@ -61,7 +59,7 @@ def under_sent_path(connection: Connection, step: Statement) -> Iterator[None]:
 
 def _set(connection: Connection, path: str) -> dict[str, bool]:
     """Set the path for the transaction; the schemas that are not in force, with whether each is there."""
-    wanted = [name.replace('""', '"') for name in _SCHEMA.findall(path)]
+    wanted = schemas_of(path)
     connection.execute("SELECT set_config('search_path', %s, true)", [path])
     return {str(name): bool(is_there) for name, is_there in connection.execute(_OUT_OF_PATH, [wanted])}
 

@@ -31,6 +31,35 @@ FROM {schema}.recopy r
 WHERE r.pipeline = %(pipeline)s AND r.copied_offset >= %(offset)s
 ORDER BY 1;
 
+-- name: types
+-- The types that the columns of these relations have, with their names.
+SELECT DISTINCT a.attrelid::bigint, t.oid::bigint, n.nspname::text, t.typname::text
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE a.attrelid = ANY (%(oids)s::oid[])
+    AND a.attnum > 0
+    AND NOT a.attisdropped
+    AND t.oid >= 16384; -- Not the server's own.
+
+-- name: alone
+-- Those of these names whose tables were copied from a later moment than an offset, and have neither a place among
+-- other tables nor others below them, but for their own partitions.
+SELECT r.schema_name, r.table_name
+FROM {schema}.recopy r
+JOIN unnest(%(schemas)s::text[], %(tables)s::text[]) AS wanted (schema, name)
+    ON wanted.schema = r.schema_name AND wanted.name = r.table_name
+JOIN pg_catalog.pg_namespace n ON n.nspname = r.schema_name
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = r.table_name
+WHERE r.pipeline = %(pipeline)s
+    AND r.copied_offset >= %(offset)s
+    AND c.relkind IN ('r', 'p')
+    AND NOT EXISTS (
+        SELECT
+        FROM pg_catalog.pg_inherits i
+        WHERE i.inhrelid = c.oid OR (i.inhparent = c.oid AND c.relkind = 'r')
+    );
+
 -- name: locked
 -- Which of these relations this transaction has locked as only those do who change rows, columns or partitions.
 SELECT DISTINCT l.relation::bigint, l.mode
