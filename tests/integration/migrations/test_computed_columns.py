@@ -103,6 +103,49 @@ def test_an_ordinary_column_that_was_dropped_takes_no_expression_of_its_successo
     assert_equal(rig)
 
 
+EVENT_TRIGGERS = ("parallel_apply_capture_ddl", "parallel_apply_capture_rewrite")
+UNTOLD = {
+    "a stored column": ("STORED", "ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"),
+    "one that is made again": ("VIRTUAL", "ALTER TABLE t DROP g, ADD g integer GENERATED ALWAYS AS (b * 3) VIRTUAL"),
+}
+
+
+@pytest.mark.parametrize("case", variants(UNTOLD, gated=[*UNTOLD][1:]))
+def test_an_expression_that_changed_while_the_event_trigger_was_off_is_followed(rig: Rig, case: str) -> None:
+    kind, alter = UNTOLD[case]
+    install(rig.source_dsn)
+    begin(rig, _COMPUTED.replace("STORED", kind))
+    rig.run()
+    off = [f"ALTER EVENT TRIGGER {name} DISABLE" for name in EVENT_TRIGGERS]
+    rig.write(*off, alter, *(f"ALTER EVENT TRIGGER {name} ENABLE ALWAYS" for name in EVENT_TRIGGERS))
+    rig.write("INSERT INTO t (id, b) VALUES (98, 4)")
+    rig.run()
+    assert_equal(rig)
+
+
+NAMED_ANEW = {
+    "a type": ("ALTER TYPE mood RENAME TO feeling", "dull"),
+    "a label": ("ALTER TYPE mood RENAME VALUE 'dull' TO 'sad'", "sad"),
+    "a function": ("ALTER FUNCTION twice RENAME TO double", "dull"),
+}
+
+
+@pytest.mark.parametrize("case", variants(NAMED_ANEW, gated=[*NAMED_ANEW][1:]))
+def test_what_an_expression_names_may_get_another_name(rig: Rig, case: str) -> None:
+    statement, label = NAMED_ANEW[case]
+    install(rig.source_dsn)
+    rig.both("CREATE TYPE mood AS ENUM ('dull', 'gay')")
+    rig.both("CREATE FUNCTION twice(integer) RETURNS integer IMMUTABLE LANGUAGE sql AS 'SELECT $1 * 2'")
+    g = "g integer GENERATED ALWAYS AS (CASE m WHEN 'dull'::mood THEN twice(b) ELSE b END) STORED"
+    begin(rig, f"CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, m mood DEFAULT 'dull', {g})")
+    rig.run()
+    rig.transaction(statement, ddl_message(statement))
+    rig.write(f"INSERT INTO t (id, b, m) VALUES (98, 4, '{label}')", "ALTER TABLE t ADD z integer")
+    rig.write("DELETE FROM t WHERE id < 5")
+    rig.run()
+    assert_equal(rig)
+
+
 RECOMPUTED = {
     "another expression": ["ALTER TABLE t ALTER g SET EXPRESSION AS (b * 3)"],
     "under other names": [

@@ -94,7 +94,7 @@ def describe_now(
             numbers=[column.number for column in sent.get(table.oid, ())],
             had_key=True,
             known=None,
-            seen=None,
+            told=None,
         ).relation
         for table in tables
         if table.oid in found
@@ -108,9 +108,11 @@ def describe(
     *,
     seen: Sighting | None = None,
     known: Relation | None = None,
+    is_untold: bool = False,
 ) -> FollowedTable:
     """A relation as the log keeps it, without its id. `shape`: its table as it is now; None where it is gone. `seen`:
     the last that is known of the table from before the message. `known`: the definition that the log has of it.
+    `is_untold`: what `seen` says of computed columns may have changed, though the source told nothing of it.
 
     Under REPLICA IDENTITY FULL every column identifies a row to the server; to us those of a key do, where there is one
     and was then (see `shape.sql`). Collations and keys' types are those of now: the slot's past may have had others,
@@ -141,9 +143,10 @@ def describe(
     if is_partial(wire, numbers, generated, indexes, shape, seen, known):
         wire = replace(wire, columns=tuple(replace(column, key=False) for column in wire.columns))
     had_key = had_key_before(shape, seen, known)
-    then = _as_told(shape, seen) if seen is not None and seen.names and shape.columns else shape
+    told = None if is_untold else seen
+    then = _as_told(shape, told) if told is not None and told.names and shape.columns else shape
     table = _described(
-        connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known, seen=seen
+        connection, wire, then, typings=typings, numbers=numbers, had_key=had_key, known=known, told=told
     )
     return replace(table, relation=with_fills(connection, table.relation, shape, seen, known))
 
@@ -191,7 +194,7 @@ def _described(
     numbers: Sequence[int | None],
     had_key: bool,
     known: Relation | None,
-    seen: Sighting | None,
+    told: Sighting | None,
 ) -> FollowedTable:
     """A relation, without what older rows have in new columns. `had_key`: whether the index that tells rows apart now
     did so before the message, too.
@@ -229,7 +232,7 @@ def _described(
         # Of a table that is gone nobody says what it computed.
         computed=tuple(column.name for column in computed.values()) if shape.columns else None,
         computed_numbers=tuple(computed) if shape.columns else None,
-        expressions=expressions_of_columns(shape, named, numbers, known, seen),
+        expressions=expressions_of_columns(shape, named, numbers, known, told),
         oid=wire.oid,
     )
     return FollowedTable(relation=relation, is_partitioned=shape.is_partitioned)

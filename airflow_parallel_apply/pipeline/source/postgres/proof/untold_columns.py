@@ -2,14 +2,21 @@
 
 A relation message is read by the last definition that the source reported. The new column may have the name and the
 type of the one before, so nothing in the message differs, and its values would be taken for those of the former column.
+
+And tables whose computed columns have expressions that the source did not report: that of a column that was computed
+otherwise meanwhile, or what the catalog prints since a type, a label or a function has another name.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
-from airflow_parallel_apply.pipeline.model.sighting import Sighting
+from airflow_parallel_apply.pipeline.model.offset import Offset
+from airflow_parallel_apply.pipeline.model.sent_ddl import has_word
+from airflow_parallel_apply.pipeline.model.sighting import Sighting, in_order
 from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import Shape
 from airflow_parallel_apply.pipeline.source.postgres.ddl.signed_messages import SignedMessage, signed_messages
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
@@ -31,6 +38,51 @@ def exchanged_columns(pending: Pending, pairs: Sequence[Pair], sightings: Collec
     for before, now in exchanged:
         if not _is_told(before, now, messages, was_telling=before.oid in was_telling):
             yield before, now
+
+
+def untold_expressions(pending: Pending, sightings: Collection[Sighting], captured_offset: Offset) -> frozenset[int]:
+    """The oids of the tables whose computed columns have got expressions of which the source did not tell as it gave
+    them. `sightings`: those in the log, this look's included. Errors: psycopg's own.
+    """
+    known: dict[int, Sighting] = {}
+    found: defaultdict[int, list[Sighting]] = defaultdict(list)
+    for sighting in in_order(sightings):
+        before = known.get(sighting.oid)
+        if before is None or sighting.offset <= captured_offset:
+            known[sighting.oid] = sighting
+            found.pop(sighting.oid, None)
+        elif before.names and sighting.expressions != before.expressions:
+            found[sighting.oid].append(sighting)
+    messages = signed_messages(pending) if found else ()
+    return frozenset(oid for oid, later in found.items() if not _are_told(known[oid], later, messages))
+
+
+def _are_told(before: Sighting, later: Sequence[Sighting], messages: Sequence[SignedMessage]) -> bool:
+    """True if each expression that a table had since is that of a statement whose transaction told it."""
+    told = [(before, frozenset[int](), dict[int, int]())]
+    for message in messages:
+        if message.shape is not None and message.shape.oid == before.oid and message.is_exact:
+            versions = {number: column.version for number, column in message.shape.columns.items()}
+            told.append((message.shape.sighting(before.offset, is_told=True), message.writers, versions))
+    # The slot may hold messages of before.
+    begin = max(place for place, (one, _, _) in enumerate(told) if _looks(one) == _looks(before))
+    steps = pairwise(told[begin:])
+    return {_looks(one) for one in later} <= {_looks(one) for one, _, _ in told[begin:]} and all(
+        versions[number] in writers or _is_renamed_in(text, one, other)
+        for (one, _, _), (other, writers, versions) in steps
+        for number, text in other.expressions
+        if dict(one.expressions).get(number) != text
+    )
+
+
+def _looks(sighting: Sighting) -> tuple[object, ...]:
+    return sighting.names, sighting.expressions
+
+
+def _is_renamed_in(text: str, one: Sighting, other: Sighting) -> bool:
+    """True if an expression names a column by what it was not called before: that changes no version."""
+    names = dict(one.names)
+    return any(number in names and names[number] != name and has_word(text, name) for number, name in other.names)
 
 
 def _columns(table: RegisteredTable) -> frozenset[int]:

@@ -26,9 +26,11 @@ from airflow_parallel_apply.pipeline.source.postgres.catalog.shape import shapes
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DdlMessages
 from airflow_parallel_apply.pipeline.source.postgres.ddl.removals import removal_of
 from airflow_parallel_apply.pipeline.source.postgres.ddl.sent_sightings import SentSightings
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.proof import recopy_hint
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import Registration
 from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import RENAMED_PREFIX, Renamed, renamed, renamed_by
+from airflow_parallel_apply.pipeline.source.postgres.proof.untold_columns import untold_expressions
 from airflow_parallel_apply.pipeline.source.postgres.proof.written_parts import WrittenParts
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.slot.copy_marks import CopyMarks
@@ -75,6 +77,8 @@ class SlotRead:
         registration = Registration(server="", tables=()) if text is None else Registration.from_text(text)
         self._skipped = dict(registration.skipped)
         self._sent = SentSightings(definitions, self._names_now, self._skipped)
+        pending = Pending(session.catalog(), slot.name, publication)
+        self._untold = untold_expressions(pending, definitions.sightings(), log.captured_offset)
         self._messages = DdlMessages(session, self._sent.take)
         self._tables = {table.oid: table for table in registration.tables}
         self._written = WrittenParts(registration, config, is_there=self._is_there)
@@ -137,6 +141,7 @@ class SlotRead:
             shapes(connection, [wire.oid]).get(wire.oid),
             seen=knowing(self._sent.before(wire.oid, commit_lsn), self._skipped),
             known=self._definitions.latest_relation(wire.schema, wire.table, wire.oid),
+            is_untold=wire.oid in self._untold,
         )
         relation, others = renamed(connection, self._definitions, table.relation)
         relation_id, is_redefined = self._definitions.relation_id(relation)
