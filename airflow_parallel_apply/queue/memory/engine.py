@@ -28,6 +28,7 @@ from airflow_parallel_apply.queue.model import (
     Change,
     DependencyError,
     Insert,
+    QueueError,
     QueueFull,
     QueueUnavailable,
     Task,
@@ -75,14 +76,21 @@ class Engine:
         self.listing = Listing(self.task_queues, self._clock)
 
     def claim_now(self, queues: Sequence[str], *, claimant: str, lease: timedelta, limit: int = 1) -> tuple[Task, ...]:
-        """Claim up to `limit` tasks, without waiting."""
+        """Claim up to `limit` tasks, without waiting. What one queue gave is returned where the journal refuses the
+        next one's: it is claimed.
+        """
         check_claim(queues, claimant, lease, limit)
         names = list(dict.fromkeys(queues))
         if len(names) > 1:
             random.shuffle(names)
         claimed: tuple[Task, ...] = ()
         for name in names:
-            claimed += self._claim_from(name, claimant, lease, limit - len(claimed))
+            try:
+                claimed += self._claim_from(name, claimant, lease, limit - len(claimed))
+            except QueueError:
+                if not claimed:
+                    raise
+                break
             if len(claimed) == limit:
                 break
         return claimed

@@ -100,6 +100,22 @@ def test_on_a_full_disk_a_modify_does_nothing_reads_go_on_and_room_mends_it(
     assert values_in(copy) == [0, 1, 2, 21, 61]
 
 
+def test_on_a_disk_that_fills_while_several_queues_are_claimed_from_what_was_claimed_is_returned(
+    faulty: tuple[MemoryQueue, FaultyDisk],
+) -> None:
+    queue, disk = faulty
+    names = ["a", "b", "c"]
+    for name in names:
+        queue.modify(claimant="x", insert=[Insert(queue=name, value="x" * 100)])
+    disk.room = 300
+    claimed = queue.claim_many(names, claimant="x", lease=LEASE, limit=3)
+    assert 1 <= len(claimed) < 3
+    held = {task.queue for name in names for task in queue.tasks(name, limit=1) if task.claimant is not None}
+    assert held == {task.queue for task in claimed}
+    with pytest.raises(QueueFull):
+        queue.claim_many(names, claimant="x", lease=LEASE, limit=3)
+
+
 def test_a_disk_that_cannot_be_written_is_not_told_to_be_full(faulty: tuple[MemoryQueue, FaultyDisk]) -> None:
     queue, disk = faulty
     disk.write_error = OSError(errno.EIO, "Input/output error")
