@@ -73,3 +73,48 @@ def test_a_sent_new_name_of_a_column_of_the_bounds_asks_for_a_copy(rig: Rig) -> 
     rig.transaction(rename, ddl(rename), "DROP TABLE t_1")
     with pytest.raises(FatalError, match=r"rows of public\.t went with a partition(?s:.*)recopy"):
         rig.run()
+
+
+@gated
+@pytest.mark.parametrize("statement", ["DROP TABLE t_0", "ALTER TABLE t DETACH PARTITION t_0"])
+@pytest.mark.parametrize(
+    ("by", "parts"),
+    [
+        ("HASH (id)", ("WITH (MODULUS 2, REMAINDER 0)", "WITH (MODULUS 2, REMAINDER 1)")),
+        ("LIST (v)", ("IN ('a')", "IN ('b')")),
+        ("RANGE (v)", ("FROM ('a') TO ('b')", None)),
+    ],
+)
+def test_partitions_below_need_no_bounds_that_are_known(
+    rig: Rig, by: str, parts: tuple[str | None, ...], statement: str
+) -> None:
+    below = [f"FOR VALUES {bounds}" if bounds else "DEFAULT" for bounds in parts]
+    rig = begun(
+        rig,
+        *(one.replace("PRIMARY KEY (at, id)", "PRIMARY KEY (at, id, v)") for one in PLAIN),
+        source=(
+            "CREATE TABLE t (at timestamptz, id integer, v text, PRIMARY KEY (at, id, v)) PARTITION BY RANGE (at)",
+            f"CREATE TABLE t_0 PARTITION OF t FOR VALUES FROM ('2024-01-01') TO ('2024-02-01') PARTITION BY {by}",
+            *(f"CREATE TABLE t_0{number} PARTITION OF t_0 {bounds}" for number, bounds in enumerate(below)),
+            "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM ('2024-02-01') TO ('2024-06-01')",
+        ),
+    )
+    rig.write("INSERT INTO t VALUES ('2024-01-03 07:00', 1, 'a'), ('2024-01-03 07:00', 2, 'b')", statement)
+    rig.run()
+    require_equal(rig)
+
+
+@gated
+def test_a_partition_by_hash_that_goes_alone_stops_the_run(rig: Rig) -> None:
+    rig = begun(
+        rig,
+        *PLAIN,
+        source=(
+            f"{PLAIN[0]} PARTITION BY RANGE (at)",
+            "CREATE TABLE t_0 PARTITION OF t FOR VALUES FROM ('2024-01-01') TO ('2024-06-01') PARTITION BY HASH (id)",
+            "CREATE TABLE t_00 PARTITION OF t_0 FOR VALUES WITH (MODULUS 2, REMAINDER 0)",
+            "CREATE TABLE t_01 PARTITION OF t_0 FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
+        ),
+    )
+    rig.write("DROP TABLE t_00", "ALTER TABLE t DETACH PARTITION t_0")
+    require_recopy(rig)

@@ -31,6 +31,16 @@ class TableLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GonePart:
+    """A partition that is told to be gone, from where it was. `whole`: the one that was dropped or detached, which may
+    be above it.
+    """
+
+    link: TableLink
+    whole: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToldRemoval:
     """One message. `part`: the partition that is gone; `parts`: it and those below it, by their oids."""
 
@@ -49,7 +59,7 @@ def removal_of(content: bytes) -> ToldRemoval | None:
     return ToldRemoval(root=root, part=sent["part"], parts=parts)
 
 
-def told_removals(pending: Pending) -> Mapping[int, TableLink]:
+def told_removals(pending: Pending) -> Mapping[int, GonePart]:
     """The partitions that are told to be gone, by oid, as they were then, without those to which a row was written
     behind that. One that is told twice of was told of by a command that had waited for another one's. Errors: psycopg's
     own.
@@ -59,7 +69,7 @@ def told_removals(pending: Pending) -> Mapping[int, TableLink]:
         return {}
     with suppress(psycopg.errors.InsufficientPrivilege):
         pending.bring_to_disk()
-    found: dict[int, TableLink] = {}
+    found: dict[int, GonePart] = {}
     once, twice = set[int](), set[int]()
     for xid, data in pending.read("removals"):
         if chr(data[0]) == "R":
@@ -69,7 +79,7 @@ def told_removals(pending: Pending) -> Mapping[int, TableLink]:
         if message.prefix == REMOVAL_PREFIX and is_signed(connection, xid, message):
             told = removal_of(decoded(connection, message))
             if told is not None:
-                found.update(told.parts)
+                found.update((part, GonePart(link=link, whole=told.part)) for part, link in told.parts.items())
                 twice |= once & told.parts.keys()
                 once |= told.parts.keys()
-    return {part: link for part, link in found.items() if part not in twice}
+    return {part: gone for part, gone in found.items() if part not in twice}

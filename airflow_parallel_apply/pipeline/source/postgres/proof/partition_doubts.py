@@ -11,7 +11,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import asked
-from airflow_parallel_apply.pipeline.source.postgres.ddl.removals import TableLink
+from airflow_parallel_apply.pipeline.source.postgres.ddl.removals import GonePart, TableLink
 from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.doubt import Doubt
 from airflow_parallel_apply.pipeline.source.postgres.proof.histories import Pair
@@ -28,7 +28,7 @@ _TOLD_HINT: Final = (
 
 
 def partition_doubts(
-    pending: Pending, changed: Sequence[Pair], gone: Mapping[int, TableLink], *, horizon: int | None
+    pending: Pending, changed: Sequence[Pair], gone: Mapping[int, GonePart], *, horizon: int | None
 ) -> Iterator[tuple[Doubt, RegisteredTable]]:
     """Find tables whose partitions are others, or have other files, or are not logged, with what was registered of
     them. `gone`: the partitions that the stream tells to be gone, with their rows. `horizon`: that of the registration.
@@ -78,22 +78,25 @@ def partition_doubts(
             yield Doubt(table=after.name, what=what, first=first, more=more), before
 
 
-def told_gone(before: RegisteredTable, after: RegisteredTable, gone: Mapping[int, TableLink]) -> Iterator[Partition]:
+def told_gone(before: RegisteredTable, after: RegisteredTable, gone: Mapping[int, GonePart]) -> Iterator[Partition]:
     """Partitions of which the stream tells that they are `gone`, each as it was registered, from where all above it was
-    as registered, too. Nothing would tell of a TRUNCATE of one that is not watched.
+    as registered, too, if the rows of what went as a whole are known. Nothing would tell of a TRUNCATE of one that is
+    not watched.
     """
     left = {part.oid: part for part in _left(before, after)}
     for part in () if _unwatched(before, after) else left.values():
         above = [part]
         while above[-1].parent in left:
             above.append(left[above[-1].parent])
-        is_told = all(_is_told(one, before, gone) for one in above)
-        if is_told and part.bounds and part.bounds.rows and (part.watched is not None or not part.filenode):
-            yield part
+        if all(_is_told(one, before, gone) for one in above) and (part.watched is not None or not part.filenode):
+            whole = left.get(gone[part.oid].whole)
+            if whole is not None and whole.bounds is not None and whole.bounds.rows:
+                yield part
 
 
-def _is_told(part: Partition, before: RegisteredTable, gone: Mapping[int, TableLink]) -> bool:
-    return gone.get(part.oid) == TableLink(root=before.oid, parent=part.parent, link=part.link)
+def _is_told(part: Partition, before: RegisteredTable, gone: Mapping[int, GonePart]) -> bool:
+    told = gone.get(part.oid)
+    return told is not None and told.link == TableLink(root=before.oid, parent=part.parent, link=part.link)
 
 
 def _left(before: RegisteredTable, after: RegisteredTable) -> Iterator[Partition]:
@@ -101,7 +104,7 @@ def _left(before: RegisteredTable, after: RegisteredTable) -> Iterator[Partition
     return (part for part in before.partitions if part.oid not in kept)
 
 
-def _detached(before: RegisteredTable, after: RegisteredTable, gone: Mapping[int, TableLink]) -> Iterator[str]:
+def _detached(before: RegisteredTable, after: RegisteredTable, gone: Mapping[int, GonePart]) -> Iterator[str]:
     told = {part.oid for part in told_gone(before, after, gone)}
     for part in _left(before, after):
         if part.kind != PARTITIONED and part.oid not in told:

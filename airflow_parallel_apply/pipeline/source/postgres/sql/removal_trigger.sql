@@ -67,11 +67,11 @@ BEGIN
         RETURN;
     END IF;
     PERFORM set_config('parallel_apply.parts', '', true);
+    -- Not one by one, as the planner may take it without statistics of the catalog.
     SELECT INTO is_any EXISTS (
         SELECT
         FROM json_to_recordset(before) AS p (part oid, parent oid)
-        LEFT JOIN pg_inherits i ON i.inhrelid = p.part AND i.inhparent = p.parent
-        WHERE i.inhrelid IS NULL
+        WHERE (p.part, p.parent) NOT IN (SELECT i.inhrelid, i.inhparent FROM pg_inherits i)
     );
     IF NOT is_any THEN
         RETURN;
