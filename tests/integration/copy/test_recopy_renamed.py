@@ -54,6 +54,33 @@ def test_changes_under_a_former_name_are_passed_over(rig: Rig, ddl: DdlPolicy, i
     assert comparison.equal, comparison
 
 
+@pytest.mark.parametrize("is_left_out", [False, pytest.param(True, marks=GATED)])
+def test_a_new_table_whose_name_had_rows_of_another_that_no_run_has_read_is_copied_with_that(
+    rig: Rig, *, is_left_out: bool
+) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY, create_tables=True)
+    made = "CREATE TABLE z (id integer CONSTRAINT {} PRIMARY KEY)"
+    rig.both(made.format("one"))
+    rig.run()
+    rig.write("INSERT INTO z VALUES (1), (2)", "ALTER TABLE z RENAME TO z_old", made.format("two"))
+    rig.write("INSERT INTO z VALUES (3)")
+    with pytest.raises(ConfigurationError, match=r"new tables with rows.*recopy .*--table public\.z`"):
+        rig.run()
+    with pytest.raises(ConfigurationError, match=r"--table public\.z --table public\.z_old`.* leave public\.z out"):
+        recopy_tables(rig.config, rig.source, rig.target, [("public", "z")], report=lambda _: None)
+    if is_left_out:
+        rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.z",))).run()
+        recopy_tables(rig.config, rig.source, rig.target, [("public", "z")], report=lambda _: None)
+    else:
+        execute(rig.target_dsn, "ALTER TABLE z RENAME CONSTRAINT one TO one_old")
+        names = [("public", "z"), ("public", "z_old")]
+        recopy_tables(rig.config, rig.source, rig.target, names, report=lambda _: None)
+    rig.write("INSERT INTO z VALUES (4)", "INSERT INTO z_old VALUES (5)")
+    rig.run()
+    assert rig.rows("SELECT id FROM z ORDER BY 1") == [(3,), (4,)]
+    assert rig.rows("SELECT id FROM z_old ORDER BY 1") == [(1,), (2,), (5,)]
+
+
 @gated
 def test_what_is_left_of_a_table_that_gave_its_name_away_is_not_its_namesakes(rig: Rig) -> None:
     rig = rig.having(tables=TablePatterns(include=("public.*",), exclude=("public.*_old",)))

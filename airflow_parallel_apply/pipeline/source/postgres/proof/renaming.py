@@ -8,7 +8,8 @@ that writes the publication's comment: only the publication's owner can do so, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +22,9 @@ from airflow_parallel_apply.pipeline.model.finding import command_line, listed
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable
 from airflow_parallel_apply.pipeline.source.postgres.catalog.own_rows import Name, names_then
 from airflow_parallel_apply.pipeline.source.postgres.ddl_capture import can_verify, ddl_objects
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.registration import RegisteredTable, Registration
+from airflow_parallel_apply.pipeline.source.postgres.proof.truncations import descriptions
 from airflow_parallel_apply.pipeline.source.postgres.session import statement
 from airflow_parallel_apply.pipeline.source.protocol import Definitions
 
@@ -46,6 +49,22 @@ def still_under(relations: Iterable[Relation], tables: Iterable[SourceTable], ta
         if other.oid != table.oid and other.is_published and logged.get(other.oid) == name:
             return other
     return None
+
+
+def still_to_come(
+    pending: Pending, relations: Iterable[Relation], tables: Iterable[SourceTable]
+) -> Mapping[Name, SourceTable]:
+    """The published tables that the log does not know yet and of which the slot has changes under other names than they
+    have now, by these names: such changes will be those of the target's tables of the names. Errors: psycopg's own.
+    """
+    logged = {relation.oid for relation in relations}
+    unknown = {one.oid: one for one in tables if one.is_published and one.oid not in logged}
+    if not unknown:
+        return {}
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        pending.bring_to_disk()
+    sent = ((one.oid, (one.schema, one.table)) for _, one in descriptions(pending) if one.oid in unknown)
+    return {name: unknown[oid] for oid, name in sent if name != (unknown[oid].schema, unknown[oid].table)}
 
 
 def followed_once(log: LogState, tables: Iterable[SourceTable]) -> Iterator[SourceTable]:

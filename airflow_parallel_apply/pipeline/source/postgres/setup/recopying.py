@@ -20,8 +20,9 @@ from airflow_parallel_apply.pipeline.model.finding import command_line, errors, 
 from airflow_parallel_apply.pipeline.source.postgres.catalog.catalog import SourceTable, list_tables, sends_generated
 from airflow_parallel_apply.pipeline.source.postgres.catalog.described import describe_now
 from airflow_parallel_apply.pipeline.source.postgres.check import pooler_findings, table_findings
+from airflow_parallel_apply.pipeline.source.postgres.pending import Pending
 from airflow_parallel_apply.pipeline.source.postgres.proof.observed import registered_anew
-from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import still_under
+from airflow_parallel_apply.pipeline.source.postgres.proof.renaming import still_to_come, still_under
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
 from airflow_parallel_apply.pipeline.source.postgres.setup.first_run import WITH_GENERATED
 from airflow_parallel_apply.pipeline.source.postgres.setup.moment import held, new_slot, seen
@@ -291,6 +292,16 @@ class Recopying:
                     f"{former.name} was called {table.name} before, and the target's {table.name} still is that table",
                     f"Leave {table.name} out with an exclude pattern until a run has followed the rename and is green; "
                     "then take it in again, and copy it.",
+                )
+        pending = Pending(self._session.catalog(), self._mine.slot.name, self._publication)
+        for name, other in still_to_come(pending, relations, known).items():
+            if other not in tables and any((table.schema, table.table) == name for table in tables):
+                named = sorted(table.name for table in (*tables, other))
+                raise self._wrong(
+                    f"{other.name} was called {'.'.join(name)} before, and has changes of then that no run has read",
+                    f"Copy them together: `{command_line('recopy', named)}`, with --create-tables for what the target "
+                    f"lacks. Or leave {'.'.join(name)} out with an exclude pattern until a run is green; then take it "
+                    "in again, and copy it.",
                 )
 
     def _publish(self, tables: Sequence[SourceTable]) -> None:
