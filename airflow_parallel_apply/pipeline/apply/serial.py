@@ -11,7 +11,7 @@ Before the first row under a newer definition the target is brought to it, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,16 +20,22 @@ import pyarrow.compute as pc
 
 from airflow_parallel_apply.pipeline.apply.outline import MAX_SETS, Break, Place, older_version, outline_of
 from airflow_parallel_apply.pipeline.apply.removals import ByHand, require_seen_to
+from airflow_parallel_apply.pipeline.apply.sent_when import (
+    assumed_before,
+    defined_before,
+    definitions_before,
+    names_then,
+    text_of_names,
+)
 from airflow_parallel_apply.pipeline.apply.serial_parts import is_single
 from airflow_parallel_apply.pipeline.apply.stage import Stage
 from airflow_parallel_apply.pipeline.config import DdlPolicy
 from airflow_parallel_apply.pipeline.errors import PlanError
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
-from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Operation, Relation
+from airflow_parallel_apply.pipeline.model.change import Operation
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, generates, has_word, names_of_text
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
     Merge,
@@ -44,8 +50,6 @@ from airflow_parallel_apply.pipeline.target.steps import (
     taken_as_done,
 )
 
-_NAMES: Final = 2
-"""The place of the names among a message's values, behind its prefix and its text."""
 _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
 _MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
@@ -120,9 +124,9 @@ def _is_behind_rows(message: Break, breaks: Iterable[Break], log: RowReader) -> 
 
 def _under_names(sent: Sequence[Break], log: RowReader) -> str:
     """Tell which tables and columns had other names or types by then than the target may know."""
-    last = _definitions(log, sent[-1].seqno)
+    last = definitions_before(log, sent[-1].seqno)
     told = []
-    for then in _names_then(sent[-1]):
+    for then in names_then(sent[-1]):
         relation = last.get(then.oid)
         if relation is not None:
             name = ".".join(then.table or (relation.schema, relation.table))
@@ -131,53 +135,6 @@ def _under_names(sent: Sequence[Break], log: RowReader) -> str:
                 others = [found.get(column.number or 0) for found in (then.columns, then.types)]
                 told += [f"{column.name} of {name} was {other}" for other in others if other not in (None, column.name)]
     return f" Where the target has names or types of before: by then {listed(told)} at the source." if told else ""
-
-
-def _definitions(log: RowReader, seqno: int, later: Collection[int] = ()) -> dict[int | None, Relation]:
-    """The last definition of each table, by its oid, that rows of up to this seqno have. `later`: ids of those that
-    come behind a statement in its transaction.
-    """
-    last: dict[int | None, Relation] = {}
-    for one in log.state().relations:
-        if one.first_seqno in (None, NO_SEQNO):
-            # A name that a table was given along with another one's is of the same kind, and comes later.
-            last.setdefault(one.oid, one)
-        elif one.first_seqno <= seqno and one.relation_id not in later:
-            last[one.oid] = one
-    return last
-
-
-def _defined_before(message: Break, breaks: Iterable[Break], log: RowReader) -> tuple[Relation, ...]:
-    """The definitions that tables which a message may compute had before it; of those that were copied since,
-    the copies', too. Only where the source tells of each change: else their types may have been others by then.
-    """
-    text, then = message.values[1], {one.oid: one.table for one in _names_then(message)}
-    if not (computes(text) or generates(text)):
-        return ()
-    behind = [one for one in breaks if one.seqno == message.seqno and one.fragno > message.fragno]
-    last = _definitions(log, message.seqno, {one.relation_id for one in behind if one.operation is None})
-
-    told = {one.oid for one in log.state().sightings if one.names}
-
-    def may_be_altered(one: Relation) -> bool:
-        names = {one.table, *(then.get(one.oid or 0) or ())[1:]}
-        return one.oid in told and any(has_word(text, name) for name in names)
-
-    return tuple(
-        one
-        for one in log.state().relations
-        if one.relation_id == last[one.oid].relation_id
-        or (one.first_seqno == NO_SEQNO and one.relation_id > last[one.oid].relation_id)
-        if may_be_altered(one)
-    )
-
-
-def _names_then(message: Break) -> tuple[NamesThen, ...]:
-    return names_of_text(text) if (text := _text_of_names(message)) else ()
-
-
-def _text_of_names(message: Break) -> str:
-    return message.values[_NAMES] if len(message.values) > _NAMES else ""
 
 
 def _steps(
@@ -230,10 +187,11 @@ def _steps(
                     redefined=_redefined(breaks, found.seqno, log),
                     end_offset=end,
                     shown_end=show_offset(end),
-                    names=_names_then(found),
+                    names=names_then(found),
                     is_last=not any(_sent_behind(found, breaks)),
                     is_behind_rows=_is_behind_rows(found, breaks, log),
-                    defined=_defined_before(found, breaks, log),
+                    defined=defined_before(found, breaks, log),
+                    assumed=assumed_before(found, breaks, log),
                 )
                 staging = False
             case _:
@@ -251,7 +209,7 @@ def _sent_behind(message: Break, breaks: Iterable[Break]) -> Iterator[Break]:
     """
     for one in breaks:
         if one.seqno == message.seqno and one.fragno > message.fragno:
-            if one.operation is None or (one.is_ddl and _text_of_names(one) != _text_of_names(message)):
+            if one.operation is None or (one.is_ddl and text_of_names(one) != text_of_names(message)):
                 return
             if one.is_ddl:
                 yield one

@@ -92,6 +92,13 @@ class Column:
     value: ValueType = OPAQUE
     type_number: int | None = None
 
+    @property
+    def is_fill_assumed(self) -> bool:
+        """True of a column that had left the catalog again when that was asked: nobody knows what older rows had in it,
+        and NULL stands for that.
+        """
+        return self.fill == "NULL" and self.number is not None and self.generated is None
+
     def has_type_of(self, other: Column) -> bool:
         """True if their types are one, maybe under another name, so that no value was cast."""
         is_one = self.type_number is not None and self.type_number == other.type_number

@@ -56,6 +56,7 @@ class Statement:
     whose names, or columns, had changed, as they were when the text was sent; `is_last`: no other one of its
     transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it.
     `defined`: where it computes values, definitions that tables which it names had before, in the order of the log.
+    `assumed`: columns of such tables, with their definitions, of which nobody knows what older rows held in them.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Statement:
     is_last: bool = True
     is_behind_rows: bool = False
     defined: tuple[Relation, ...] = ()
+    assumed: tuple[tuple[Relation, str], ...] = ()
 
     @property
     def skipping(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import psycopg
 import pytest
 
@@ -10,9 +12,9 @@ from airflow_parallel_apply.pipeline.config import DdlPolicy, TablePatterns
 from airflow_parallel_apply.pipeline.errors import FatalError
 from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.support.ddl_messages import ddl, install
-from tests.support.migrated_table import PLAIN, begin, either_kind
-from tests.support.rig import Rig, execute
-from tests.support.variants import gated, variants
+from tests.support.migrated_table import PLAIN, begin, either_kind, recopied
+from tests.support.rig import Rig, execute, skip_as_the_hint_says
+from tests.support.variants import GATED, gated, variants
 
 FOLLOWED = {
     "a default in a table that was rewritten": [
@@ -98,6 +100,44 @@ def test_a_column_that_came_and_went_is_told_of_rows_that_are_known_by_all_their
     begin(rig, "CREATE TABLE t (id integer, a text, b integer)", "ALTER TABLE t REPLICA IDENTITY FULL")
     rig.write("ALTER TABLE t ADD c boolean DEFAULT false", "INSERT INTO t VALUES (1, 'a1', 1, true)")
     rig.write("UPDATE t SET id = id + 1", "ALTER TABLE t DROP c", "UPDATE t SET a = 'z' WHERE id < 5")
+    rig.run()
+    assert rig.comparison().equal
+
+
+_COMPUTED_BY = "ALTER TABLE t ALTER b TYPE text USING (b + length(c::text))::text"
+
+
+def came_and_went(rig: Rig, column: str, *, is_sent: bool) -> None:
+    """A column that a sent USING reads comes and goes between two runs, with rows in between."""
+    made, gone = f"ALTER TABLE t ADD c {column}", "ALTER TABLE t DROP c"
+    rig.transaction(made, *([ddl(made)] if is_sent else []))
+    rig.write("INSERT INTO t (id, b) VALUES (98, 4)")
+    rig.transaction(_COMPUTED_BY, ddl(_COMPUTED_BY))
+    rig.transaction(gone, *([ddl(gone)] if is_sent else []))
+    rig.write("INSERT INTO t (id, b) VALUES (99, 'x')")
+
+
+@pytest.mark.parametrize("is_sent", [True, pytest.param(False, marks=GATED)])
+def test_what_a_sent_using_read_of_a_column_that_is_gone_is_told(rig: Rig, is_sent: bool) -> None:
+    begin(rig, *PLAIN)
+    came_and_went(rig, "integer DEFAULT 5", is_sent=is_sent)
+    rig.run()
+    assert rig.comparison().equal
+
+
+@gated
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_what_nobody_tells_of_such_a_column_stops_the_run(rig: Rig, is_sent: bool) -> None:
+    begin(rig, *PLAIN)
+    came_and_went(rig, "text DEFAULT repeat('x', (random() * 9)::integer)", is_sent=is_sent)
+    with pytest.raises(
+        FatalError, match=r"older rows of public\.t held in c: (?s:.*)recopy .*--table public\.t"
+    ) as told:
+        rig.run()
+    recopied(rig, "ALTER TABLE t ALTER b TYPE text, DROP c")
+    with suppress(FatalError):
+        rig.run()
+    skip_as_the_hint_says(rig, told.value)
     rig.run()
     assert rig.comparison().equal
 

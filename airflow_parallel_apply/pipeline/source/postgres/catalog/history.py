@@ -169,12 +169,12 @@ def with_fills(
     is_kept = seen is None or _is_kept(shape, seen)
 
     def fill(number: int, type_name: str) -> str | None:
+        if (number, type_name) in kept:
+            return kept[number, type_name]
         living = shape.columns.get(number)
         if living is None:
             # It has left again, with all its values. By them rows without a key are told apart.
-            return kept.get((number, type_name)) if relation.by_image else NULL
-        if (number, type_name) in kept:
-            return kept[number, type_name]
+            return None if relation.by_image else NULL
         if living.type_name == type_name and number in proven:
             return proven[number]
         return NULL if is_kept and _has_no_value(connection, shape, living.name) else None

@@ -1,4 +1,5 @@
-"""Refuses a USING or SET EXPRESSION that was sent where it reads columns that have types of their own here.
+"""Refuses a USING or SET EXPRESSION that was sent where it reads columns that have types of their own here, or that
+came and went at the source, so that nobody knows what they held.
 
 A column of the target may have another type than the source's as long as both print its values alike, as `numeric` and
 `integer` do. What an expression makes of them need not be alike: `a / 2` is a whole number at the source alone. A mere
@@ -63,7 +64,12 @@ class _Own(NamedTuple):
 
 def require_types(connection: Connection, session: Session, step: Statement) -> None:
     """Before the statement is run. Errors: `PlanError` that names the column; psycopg's own."""
-    read = [*_expressions(step.text)] if step.defined else []
+    read = [*_expressions(step.text)] if step.defined or step.assumed else []
+    newer = newer_copies(connection, session, step.end_offset) if read else {}
+    for relation, name in step.assumed:
+        is_read = any(has_word(one, word) for one in read for word in (name, relation.table))
+        if is_read and relation.name not in newer:
+            raise _unknown(session, step, relation, name)
     retyped = {unquoted(found["column"]).lower() for one in statements(step.text) for found in _RETYPED.finditer(one)}
     for own in _own_types(connection, session, step) if read else ():
         is_before = not own.is_altered or any(unquoted(name).lower() in retyped for name in own.names)
@@ -116,6 +122,18 @@ def _is_alike(source: str, here: str) -> bool:
     is_unknown = None in (name_of_built_in(source), name_of_built_in(here))
     is_wider = computes_alike(source, here) or computes_alike(here, source)
     return is_unknown or is_wider or differ_in_limits(source, here)
+
+
+def _unknown(session: Session, step: Statement, relation: Relation, column: str) -> PlanError:
+    return PlanError(
+        f"the source sent DDL that would compute other values at the target: the log does not tell what older rows of "
+        f"{relation.name} held in {column}: {shown_ddl(step.text)}",
+        op="ddl",
+        pipeline=session.pipeline,
+        table=relation.name,
+        column=column,
+        hint=f"`{command_line('recopy', [relation.name])}` copies the table anew; then {step.skipping}.",
+    )
 
 
 def _refused(connection: Connection, session: Session, step: Statement, own: _Own) -> PlanError:

@@ -190,7 +190,7 @@ def _require_values(
             what += UNTOLD
             raise left(connection, relation, Alteration(column.name, what, (), is_certain=False))
         return
-    if not is_first or (column.fill == "NULL" and found.is_required):
+    if not is_first or column.is_fill_assumed or (column.fill == "NULL" and found.is_required):
         # NULL may stand for what no row holds any more.
         return
     if fills.filling(connection, relation, column, found.type_name) is None:
