@@ -195,6 +195,41 @@ def test_a_column_takes_another_one_s_name_as_the_hint_says(
 
 
 @gated
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("ALTER a TYPE bigint", "DROP b", "ADD b text"),
+        pytest.param(
+            ("ALTER b TYPE bigint", "RENAME a TO x", "RENAME b TO a", "RENAME x TO b"), marks=pytest.mark.long
+        ),
+        pytest.param(("ALTER a TYPE bigint", "RENAME a TO c"), marks=pytest.mark.long),
+    ],
+)
+def test_types_that_changed_beside_names_are_in_the_hint_s_commands(
+    maria: MariaDbRig, changes: tuple[str, ...]
+) -> None:
+    maria.make(
+        ["CREATE TABLE t (id integer PRIMARY KEY, a integer, b integer NOT NULL)"],
+        ["CREATE TABLE t (id int PRIMARY KEY, a int, b int NOT NULL)"],
+    )
+    install(maria.rig.source_dsn)
+    maria.rig.prepare()
+    maria.rig.write("INSERT INTO t VALUES (1, 1, 2)")
+    maria.rig.run()
+    big = 2**40
+    columns = "id, c, b" if "RENAME a TO c" in changes else "id, a, b"
+    maria.rig.write(*(f"ALTER TABLE t {change}" for change in changes))
+    maria.rig.write(f"INSERT INTO t ({columns}) VALUES (2, {big}, 4)")
+    with pytest.raises(FatalError, match="cannot follow by itself") as told:
+        maria.rig.run()
+    (found,) = re.findall(r"At the target: (ALTER TABLE .*?)\. ", f"{told.value} ")
+    maria.server.run(found, database="test")
+    skip_as_the_hint_says(maria.rig, told.value)
+    maria.rig.run()
+    assert maria.rig.comparison().equal
+
+
+@gated
 def test_a_type_that_the_target_has_already_leaves_older_values_to_a_person(maria: MariaDbRig) -> None:
     source = ("CREATE TABLE good (id integer PRIMARY KEY, v real)",)
     maria.make(source, ("CREATE TABLE good (id int PRIMARY KEY, v double)",))

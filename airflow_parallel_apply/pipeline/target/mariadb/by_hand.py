@@ -10,10 +10,10 @@ from typing import Final
 from airflow_parallel_apply.pipeline.errors import START_ANEW
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.model.kept_texts import column_keeps_texts
-from airflow_parallel_apply.pipeline.target.mariadb.mapping import literal, proposed_type
+from airflow_parallel_apply.pipeline.target.mariadb.mapping import Refused, form_of, literal, proposed_type
 from airflow_parallel_apply.pipeline.target.mariadb.quoting import shown
 from airflow_parallel_apply.pipeline.target.mariadb.session import Session
-from airflow_parallel_apply.pipeline.target.mariadb.tables import find_table
+from airflow_parallel_apply.pipeline.target.mariadb.tables import TargetTable, find_table
 from airflow_parallel_apply.pipeline.target.redefinition import Redefinition, compare_definitions
 
 _NULL: Final = "NULL"
@@ -24,8 +24,8 @@ _EXCHANGED = (
 
 
 def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: bool) -> tuple[str, ...]:
-    """All that is left to be done to its columns, as far as the definitions tell; nothing where they do not, or no
-    table is there. `is_renamed`: False where it has its former name yet. Errors: the driver's own.
+    """All that is left to be done to its columns, names first, as far as the definitions tell; nothing where they do
+    not, or no table is there. `is_renamed`: False where it has its former name yet. Errors: the driver's own.
     """
     table = find_table(session, newer if is_renamed else older)
     found = compare_definitions(older, newer)
@@ -38,7 +38,8 @@ def commands(session: Session, older: Relation, newer: Relation, *, is_renamed: 
         changes = [text for one in plain for text in (f"DROP COLUMN {shown(one.name)}", adding(one))]
     else:
         changes = list(_changes(found, set(table.columns), computed))
-    return (f"ALTER TABLE {shown(*session.address.place(newer))} {', '.join(changes)}",) if changes else ()
+    altering = f"ALTER TABLE {shown(*session.address.place(newer))}"
+    return tuple(f"{altering} {', '.join(parts)}" for parts in (changes, list(_retyped(found, table))) if parts)
 
 
 def notes(session: Session, older: Relation, newer: Relation, *, is_renamed: bool) -> Iterator[str]:
@@ -108,6 +109,22 @@ def _changes(found: Redefinition, there: set[str], computed: set[str]) -> Iterat
     for column in (one.new for one in found.changes if one.old is None):
         if column is not None and (column.name not in there or column.name in dropped):
             yield adding(column)
+
+
+def _retyped(found: Redefinition, table: TargetTable) -> Iterator[str]:
+    """Under their new names."""
+    for change in found.changes:
+        old, new = change.old, change.new
+        if old is None or new is None or old.type_name == new.type_name:
+            continue
+        here = table.columns.get(old.name, table.columns.get(new.name))
+        if here is None or here.is_generated:
+            continue
+        try:
+            form_of(new, here)
+        except Refused as error:
+            if error.wanted:
+                yield f"MODIFY COLUMN {shown(new.name)} {error.wanted}{'' if here.is_nullable else ' NOT NULL'}"
 
 
 def _older_rows(column: Column) -> str:
