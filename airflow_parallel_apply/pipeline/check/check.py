@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.check.beginning import beginning_findings
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.directory import log_findings
-from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
+from airflow_parallel_apply.pipeline.check.expected import (
+    expected_at_target,
+    sent_to_target,
+    settled_at_target,
+    unbegun_at_target,
+)
 from airflow_parallel_apply.pipeline.check.history import history_findings
 from airflow_parallel_apply.pipeline.check.loop import meeting_findings
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings, type_findings
@@ -27,7 +33,7 @@ from airflow_parallel_apply.pipeline.ledger.open import open_pipeline
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, errors
-from airflow_parallel_apply.pipeline.model.position import furthest, low_watermark
+from airflow_parallel_apply.pipeline.model.position import Position, furthest, low_watermark
 from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.rare_collection import rare_collection
@@ -138,6 +144,7 @@ def _target_findings(
         settled = tuple(relations) if is_new else ()
         unbegun: tuple[Relation, ...] = ()
         late: tuple[Relation, ...] = ()
+        positions: Sequence[Position] = ()
         if state is not None:
             positions = writing.positions() if writing.routing_digest() else ()
             settled = settled_at_target(config, relations, positions)
@@ -166,7 +173,8 @@ def _target_findings(
         )
         if (is_untouched and relations) or late:
             among = None if is_new else late
-            findings += inheritance_findings(config, source, target, relations, unbegun=among)
+            sent = partial(sent_to_target, config, low_watermark(positions)) if late else tuple
+            findings += inheritance_findings(config, source, target, relations, unbegun=among, sent=sent)
         if copies:
             findings += copy_findings(config, source, target, relations)
         # A log begins where its directory is.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pyarrow.compute as pc
+
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig
 from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
-from airflow_parallel_apply.pipeline.model.change import Relation
+from airflow_parallel_apply.pipeline.model.change import Mark, Operation, Relation
+from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
 from airflow_parallel_apply.pipeline.versions import Versions
 
@@ -80,4 +83,21 @@ def unbegun_at_target(
         relation
         for relation in relations
         if relation.oid not in begun and named.get(relation.name, set()) <= {relation.oid}
+    )
+
+
+def sent_to_target(config: PipelineConfig, applied_seqno: int) -> tuple[str, ...]:
+    """The DDL of the log that whoever is at that seqno has still to run."""
+    log = open_reader(config.log_url)
+    transactions = log.transactions(applied_seqno, log.state().last_seqno)
+    marked = zip(transactions.column("seqno").to_pylist(), transactions.column("marks").to_pylist(), strict=True)
+    columns = ["operation", "values"]
+    return tuple(
+        text
+        for seqno, marks in marked
+        if Mark.MESSAGE in (marks or ())
+        for batch in log.rows(seqno - 1, seqno, columns=columns)
+        for row in batch.filter(pc.equal(batch.column("operation"), Operation.MESSAGE)).to_pylist()
+        for text in values_of(row["values"])
+        if text is not None
     )

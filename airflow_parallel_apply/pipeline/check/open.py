@@ -5,7 +5,7 @@ A pair is named `<source>-to-<target>`; another package brings one as an entry p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from airflow_parallel_apply.pipeline.check.protocol import InheritanceCheck, TypeCheck
@@ -57,10 +57,11 @@ def inheritance_findings(
     relations: Sequence[Relation],
     *,
     unbegun: Sequence[Relation] | None = None,
+    sent: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Finding, ...]:
     """Find tables that inherit otherwise at the target: see `InheritanceCheck`. None for a pair without a check."""
     pair = pair_of(source.scheme, target.scheme)
     if pair not in INHERITANCE_CHECKS.known():
         return ()
     check: InheritanceCheck = INHERITANCE_CHECKS.load(pair)
-    return check(config, source, target, relations, unbegun=unbegun)
+    return check(config, source, target, relations, unbegun=unbegun, sent=sent)

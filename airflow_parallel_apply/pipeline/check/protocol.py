@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from airflow_parallel_apply.pipeline.config import Endpoint, PipelineConfig
@@ -40,8 +40,10 @@ class InheritanceCheck(Protocol):
         relations: Sequence[Relation],
         *,
         unbegun: Sequence[Relation] | None = None,
+        sent: Callable[[], Sequence[str]] = tuple,
     ) -> tuple[Finding, ...]:
         """Find tables of these that inherit from another one at one side alone; of a pipeline that is under way, where
-        one of both is among the `unbegun`: of others DDL may be on its way. Reads only. Errors: the pipeline's.
+        one of both is among the `unbegun`: of others DDL may be on its way. `sent`: the DDL that is. Reads only.
+        Errors: the pipeline's.
         """
         ...

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from airflow_parallel_apply.pipeline.capture.capture import Capture
 from airflow_parallel_apply.pipeline.check.capabilities import findings_at
 from airflow_parallel_apply.pipeline.check.directory import directory_findings
-from airflow_parallel_apply.pipeline.check.expected import expected_at_target, settled_at_target, unbegun_at_target
+from airflow_parallel_apply.pipeline.check.expected import (
+    expected_at_target,
+    sent_to_target,
+    settled_at_target,
+    unbegun_at_target,
+)
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings
 from airflow_parallel_apply.pipeline.check.recopied import recopy_findings
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
@@ -48,9 +54,11 @@ def check_run(
     )
     warnings += require_applicable(findings_at(target, config, looked_for), op="open", pipeline=pipeline)
     # Another channel may be ahead of that of its rows.
-    late = unbegun_at_target(config, relations, low_watermark(positions))
+    applied_seqno = low_watermark(positions)
+    late = unbegun_at_target(config, relations, applied_seqno)
     if late:
-        unlike = inheritance_findings(config, source_end, target_end, relations, unbegun=late)
+        sent = partial(sent_to_target, config, applied_seqno)
+        unlike = inheritance_findings(config, source_end, target_end, relations, unbegun=late, sent=sent)
         warnings += refuse(unlike, place=f"the target {target_end.place}", op="open", pipeline=pipeline)
     check_routing(routing_of(config, target.colocation(config.tables)), expected)
     tell(warnings)

@@ -182,6 +182,35 @@ def test_one_side_alone_is_refused_before_rows_of_a_new_table_are_applied(rig: R
     assert_equal(rig)
 
 
+@gated
+@pytest.mark.parametrize("is_one_run", [True, False])
+@pytest.mark.parametrize(
+    ("made", "altered"),
+    [
+        ("CREATE TABLE late (id integer PRIMARY KEY, a text, b integer)", "ALTER TABLE late INHERIT parent"),
+        ("CREATE TABLE late (PRIMARY KEY (id)) INHERITS (parent)", "ALTER TABLE late NO INHERIT parent"),
+    ],
+)
+def test_a_new_table_whose_inheritance_is_sent_before_its_rows_is_followed(
+    rig: Rig, made: str, altered: str, is_one_run: bool
+) -> None:
+    rig = begin(rig)
+    install(rig.source_dsn)
+    rig.transaction(made, ddl(made))
+    rig.run()
+    rig.transaction(altered, ddl(altered))
+    if not is_one_run:
+        rig.run()
+    rig.write("INSERT INTO late VALUES (3, 'z', 3)")
+    rig.run()
+    renamed, added = "ALTER TABLE parent RENAME b TO b_old", "ALTER TABLE parent ADD b bigint"
+    rig.write(f"BEGIN; {renamed}; {ddl(renamed)}; {added}; {ddl(added)}; COMMIT")
+    rig.run()
+    rig.write("INSERT INTO late (id) VALUES (4)", *_ROWS)
+    rig.run()
+    assert_equal(rig)
+
+
 def statements(hint: str) -> list[str]:
     """Those that a hint names."""
     found = re.findall(r"(ALTER TABLE .*?)(?:\)| at the target|\. |\.$)", hint.partition("Hint: ")[2] or hint)

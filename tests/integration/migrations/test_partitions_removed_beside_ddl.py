@@ -118,3 +118,22 @@ def test_a_partition_by_hash_that_goes_alone_stops_the_run(rig: Rig) -> None:
     )
     rig.write("DROP TABLE t_00", "ALTER TABLE t DETACH PARTITION t_0")
     require_recopy(rig)
+
+
+@gated
+def test_a_partition_whose_bounds_are_of_a_domain_stops_the_run(rig: Rig) -> None:
+    """The type below it may be another one at the target."""
+    domain, table = "CREATE DOMAIN moment AS timestamptz", PLAIN[0].replace("timestamptz", "moment")
+    rig = begun(
+        rig,
+        domain,
+        table,
+        source=(
+            domain,
+            f"{table} PARTITION BY RANGE (at)",
+            "CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM ('2024-01-01') TO ('2024-02-01')",
+            "CREATE TABLE t_rest PARTITION OF t DEFAULT",
+        ),
+    )
+    rig.write("DROP TABLE t_1")
+    require_recopy(rig)

@@ -7,13 +7,14 @@ round. Whether tables inherit from others later than that is watched at the sour
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Endpoint, PipelineConfig
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, Severity, Side, new_finding
+from airflow_parallel_apply.pipeline.model.sent_ddl import has_word
 from airflow_parallel_apply.pipeline.source.postgres.session import Session as SourceSession
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.pipeline.target.postgres.session import Session as TargetSession
@@ -42,6 +43,7 @@ def inheritance_findings(
     relations: Sequence[Relation],
     *,
     unbegun: Sequence[Relation] | None = None,
+    sent: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Finding, ...]:
     """See `InheritanceCheck`. Of tables that the target lacks nothing is said."""
     followed = {(relation.schema, relation.table) for relation in relations}
@@ -61,10 +63,19 @@ def inheritance_findings(
     surplus = {pair for pair in at_target - at_source if {*pair} <= followed and among.intersection(pair)}
     # Without ddl=apply nothing is altered there but by hand.
     severity = Severity.ERROR if config.ddl is DdlPolicy.APPLY else Severity.WARNING
+    near = _nearest(lacking, possible), _nearest(surplus, at_target)
+    texts = sent() if config.ddl is DdlPolicy.APPLY and any(near) else ()
+    at_source_alone, at_target_alone = ([pair for pair in pairs if not _is_sent(pair, texts)] for pairs in near)
     return (
-        *_findings(_nearest(lacking, possible), severity, is_at_source=True),
-        *_findings(_nearest(surplus, at_target), severity, is_at_source=False),
+        *_findings(at_source_alone, severity, is_at_source=True),
+        *_findings(at_target_alone, severity, is_at_source=False),
     )
+
+
+def _is_sent(pair: Pair, texts: Iterable[str]) -> bool:
+    """True if DDL that is on its way says it of these two, so that they are alike before rows come."""
+    (_, child), (_, parent) = pair
+    return any(all(has_word(text, word) for word in ("INHERIT", child, parent)) for text in texts)
 
 
 def _there(connection: Connection, names: Collection[Name]) -> set[Name]:

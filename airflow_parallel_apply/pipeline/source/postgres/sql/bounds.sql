@@ -1,16 +1,17 @@
 -- The rows that these partitions have, each as a condition that no others of the whole table meet, and the columns that it
 -- names: their numbers there, names and types. NULL where a target may read it otherwise: bounds of expressions, by a hash,
--- of types whose order or equality a collation decides, of operators that somebody made, or of all that others leave; and
--- where the table is a partition itself: once it is none any more, rows come that do not meet that one's bounds.
+-- of types whose order or equality a collation decides, of domains, of operators that somebody made, or of all that others
+-- leave; and where the table is a partition itself: once it is none any more, rows come that do not meet that one's bounds.
 WITH RECURSIVE above AS (
     SELECT
         p.partrelid AS oid,
         p.partdefid AS rest,
         p.partstrat IN ('l', 'r') AND p.partexprs IS NULL AND NOT EXISTS (
             SELECT
-            FROM unnest(p.partclass) AS k (operators)
+            FROM unnest(p.partclass, p.partattrs) AS k (operators, number)
             JOIN pg_catalog.pg_opclass o ON o.oid = k.operators
-            WHERE NOT o.opcdefault OR o.opcnamespace <> 'pg_catalog'::regnamespace OR o.opcintype NOT IN (
+            JOIN pg_catalog.pg_attribute a ON a.attrelid = p.partrelid AND a.attnum = k.number
+            WHERE NOT o.opcdefault OR o.opcnamespace <> 'pg_catalog'::regnamespace OR a.atttypid NOT IN (
                 'int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype, 'date'::regtype,
                 'timestamp'::regtype, 'timestamptz'::regtype, 'uuid'::regtype
             )
