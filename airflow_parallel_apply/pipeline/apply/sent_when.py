@@ -8,7 +8,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.apply.outline import Break
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, generates, has_word, names_of_text
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, generates, names_of_text, statements
 
 _NAMES: Final = 2
 """The place of the names among a message's values, behind its prefix and its text."""
@@ -39,7 +39,7 @@ def definitions_before(log: RowReader, seqno: int, later: Collection[int] = ()) 
 
 
 def defined_before(message: Break, breaks: Iterable[Break], log: RowReader) -> tuple[Relation, ...]:
-    """The definitions that tables which a message may compute had before it; of those that were copied since,
+    """Where a message may compute values: the definitions that tables had before it; of those that were copied since,
     the copies', too. Only where the source tells of each change: else their types may have been others by then.
     """
     last = _computed_by(message, breaks, log)
@@ -54,7 +54,7 @@ def defined_before(message: Break, breaks: Iterable[Break], log: RowReader) -> t
 
 
 def assumed_before(message: Break, breaks: Iterable[Break], log: RowReader) -> tuple[tuple[Relation, str], ...]:
-    """The columns that such tables had before it, and of which nobody knows what older rows held in them."""
+    """The columns that tables had before it then, and of which nobody knows what older rows held in them."""
     return tuple(_assumed(_computed_by(message, breaks, log), log))
 
 
@@ -68,14 +68,9 @@ def _assumed(last: dict[int | None, Relation], log: RowReader) -> Iterator[tuple
 
 
 def _computed_by(message: Break, breaks: Iterable[Break], log: RowReader) -> dict[int | None, Relation]:
-    """The last definitions before a message of the tables that it may compute, by their oids."""
-    text, then = message.values[1], {one.oid: one.table for one in names_then(message)}
-    if not (computes(text) or generates(text)):
+    """The last definitions of tables before a message that may compute values, by their oids; none before another."""
+    if not any(computes(one) or generates(one) for one in statements(message.values[1])):
         return {}
     behind = [one for one in breaks if one.seqno == message.seqno and one.fragno > message.fragno]
     last = definitions_before(log, message.seqno, {one.relation_id for one in behind if one.operation is None})
-    return {
-        oid: one
-        for oid, one in last.items()
-        if oid is not None and any(has_word(text, name) for name in {one.table, *(then.get(oid) or ())[1:]})
-    }
+    return {oid: one for oid, one in last.items() if oid is not None}

@@ -15,12 +15,12 @@ PATH: Final = re.compile(r"""SET LOCAL search_path = (?P<path>(?:"(?:[^"]|"")+"(
 SETTINGS: Final = re.compile(rf"""(?:{PATH.pattern})?(?:SET LOCAL \w+ = '(?:[^']|'')*'; )*""")
 """All settings, none at all included."""
 _SCHEMA: Final = re.compile(r'"((?:[^"]|"")+)"')
-_PARTS: Final = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|[^-/'";$]+|.""", re.DOTALL
-)
-"""Comments, strings, quoted names, and what stands between."""
-_CODE_PARTS: Final = re.compile(r"""--[^\n]*|/\*.*?\*/|'[^']*'|"[^"]*"|[^-/'";]+|.""", re.DOTALL)
+_STRING: Final = r"""(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'|'[^']*'|"[^"]*\""""
+_PARTS: Final = re.compile(rf"""--[^\n]*|/\*|{_STRING}|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|[^-/'";$eE]+|.""", re.DOTALL)
+"""Where comments begin or are, strings, quoted names, and what stands between."""
+_CODE_PARTS: Final = re.compile(rf"""--[^\n]*|/\*|{_STRING}|[^-/'";eE]+|.""", re.DOTALL)
 """The same of a text in which statements stand between dollars."""
+_COMMENT_ENDS: Final = re.compile(r"/\*|\*/")
 COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
 """Words of a statement that may give rows other values, by others of theirs."""
 _GENERATES: Final = re.compile(r"\bset\s+expression\b", re.IGNORECASE)
@@ -46,14 +46,31 @@ def statements(text: str) -> Iterator[str]:
     quoted name or comment has.
     """
     found, plain = "", written(text)
-    for one in (_CODE_PARTS if _CODE.search(plain) else _PARTS).finditer(plain):
-        part = one[0]
+    for part in _parts(plain, _CODE_PARTS if _CODE.search(plain) else _PARTS):
         if part == ";":
             yield found
             found = ""
         else:
             found += " " if part.startswith(("--", "/*")) else part
     yield found
+
+
+def _parts(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    """The text's parts by a pattern. Comments hold comments."""
+    begin = 0
+    while (found := pattern.match(text, begin)) is not None:
+        end = _end_of_comment(text, begin) if found[0] == "/*" else found.end()
+        yield text[begin:end]
+        begin = end
+
+
+def _end_of_comment(text: str, begin: int) -> int:
+    depth = 0
+    for found in _COMMENT_ENDS.finditer(text, begin):
+        depth += 1 if found[0] == "/*" else -1
+        if not depth:
+            return found.end()
+    return len(text)
 
 
 def computes(statement: str) -> bool:

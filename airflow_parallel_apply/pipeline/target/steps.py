@@ -55,8 +55,8 @@ class Statement:
     definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of tables
     whose names, or columns, had changed, as they were when the text was sent; `is_last`: no other one of its
     transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it.
-    `defined`: where it computes values, definitions that tables which it names had before, in the order of the log.
-    `assumed`: columns of such tables, with their definitions, of which nobody knows what older rows held in them.
+    `defined`: where it computes values, definitions that tables had before, in the order of the log. `assumed`: columns
+    that tables had then, with their definitions, of which nobody knows what older rows held in them.
     """
 
     text: str

@@ -49,6 +49,8 @@ def test_a_type_s_new_name_is_read_from_a_text(text: str, is_renamed: bool) -> N
         ("SELECT ';', $$;$$, $a$;$b$;$a$ AS \";\" /* ; */ -- ;", 1),
         ("DROP TABLE t; DROP TABLE u;", 3),
         ("DO $$ BEGIN DROP TABLE t; DROP TABLE u; END $$", 3),
+        (r"SELECT E'\';' || e'\\', 'e;', date ';' /* /* */ ; */ /* ;", 1),
+        (r"SELECT 'e\', 1; SELECT E'\\'';' AS e; SELECT type", 3),
     ],
 )
 def test_statements_end_where_no_string_or_comment_has_the_semicolon(text: str, count: int) -> None:

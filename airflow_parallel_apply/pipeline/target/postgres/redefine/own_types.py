@@ -1,5 +1,5 @@
 """Refuses a USING or SET EXPRESSION that was sent where it reads columns that have types of their own here, or that
-came and went at the source, so that nobody knows what they held.
+came and went at the source, so that nobody knows what they held, or whole rows that have other columns here.
 
 A column of the target may have another type than the source's as long as both print its values alike, as `numeric` and
 `integer` do. What an expression makes of them need not be alike: `a / 2` is a whole number at the source alone. A mere
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from airflow_parallel_apply.pipeline.errors import PlanError
@@ -24,10 +25,10 @@ from airflow_parallel_apply.pipeline.model.sent_ddl import (
     statements,
     unquoted,
 )
+from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
     computes_alike,
     differ_in_limits,
-    name_of_built_in,
 )
 from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
@@ -39,13 +40,16 @@ from airflow_parallel_apply.pipeline.target.steps import Statement
 
 _RETYPES: Final = r"""\balter\s+(?:column\s+)?(?P<column>"(?:[^"]|"")+"|[\w$]+)\s+(?:set\s+data\s+)?type\b"""
 _RETYPED: Final = re.compile(_RETYPES, re.IGNORECASE)
-_USING: Final = re.compile(
-    rf"{_RETYPES}(?:(?!\balter\b).)*?\busing\b(?P<expression>.*?)(?=,\s*(?:alter|add|drop|set)\b|$)",
-    re.IGNORECASE | re.DOTALL,
-)
-_GENERATED: Final = re.compile(
-    r"\bset\s+expression\s+as\b(?P<expression>.*?)(?=,\s*(?:alter|add|drop|set)\b|$)", re.IGNORECASE | re.DOTALL
-)
+_END: Final = r"(?P<expression>.*?)(?=,\s*(?:alter|add|drop|set)\b|$)"
+_USING: Final = re.compile(rf"{_RETYPES}(?:(?!\balter\b).)*?\busing\b{_END}", re.IGNORECASE | re.DOTALL)
+_GENERATED: Final = re.compile(rf"\bset\s+expression\s+as\b{_END}", re.IGNORECASE | re.DOTALL)
+_STRING: Final = re.compile(r"""(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'|'[^']*'""")
+_BUILDS: Final = re.compile(r"\bexecute\b", re.IGNORECASE)
+_INTEGERS: Final = {16: "smallint", 32: "integer", 64: "bigint"}
+"""By their sizes in bits."""
+_ARRAY: Final = "[]"
+_OF_A_SCHEMA: Final = "."
+"""In the name of each type that somebody made."""
 _ZONE: Final = r"(?:\s+with(?:out)?\s+time\s+zone)?"
 _TYPE: Final = rf"[\w.]+(?:\s+(?:varying|precision))?{_ZONE}(?:\s*\([\d,\s]*\))?{_ZONE}(?:\s*\[\d*\])*"
 
@@ -65,44 +69,113 @@ class _Own(NamedTuple):
 def require_types(connection: Connection, session: Session, step: Statement) -> None:
     """Before the statement is run. Errors: `PlanError` that names the column; psycopg's own."""
     read = [*_expressions(step.text)] if step.defined or step.assumed else []
-    newer = newer_copies(connection, session, step.end_offset) if read else {}
+    if not read:
+        return
+    newer = newer_copies(connection, session, step.end_offset)
     for relation, name in step.assumed:
         is_read = any(has_word(one, word) for one in read for word in (name, relation.table))
-        if is_read and relation.name not in newer:
+        if is_read and has_word(step.text, relation.table) and relation.name not in newer:
             raise _unknown(session, step, relation, name)
     retyped = {unquoted(found["column"]).lower() for one in statements(step.text) for found in _RETYPED.finditer(one)}
-    for own in _own_types(connection, session, step) if read else ():
-        is_before = not own.is_altered or any(unquoted(name).lower() in retyped for name in own.names)
-        if is_before and any(has_word(one, name) for one in read for name in (*own.names, own.relation.table)):
-            raise _refused(connection, session, step, own)
+    for table in _meant(connection, session, step, read, newer):
+        for own in _own_types(connection, session, table):
+            is_before = not own.is_altered or any(unquoted(name).lower() in retyped for name in own.names)
+            is_read = table.is_read_whole or any(has_word(one, name) for one in read for name in own.names)
+            if is_before and is_read:
+                raise _refused(connection, session, step, own)
+        if table.is_read_whole and (surplus := table.surplus):
+            raise _surplus(session, step, table, surplus)
 
 
 def _expressions(text: str) -> Iterator[str]:
-    """The expressions of a text: of each USING that does more than cast its column, and of each SET EXPRESSION."""
+    """The expressions of a text: of each USING that does more than cast its column, and of each SET EXPRESSION. Those
+    in strings, too, which may be run; what ends an expression ends none in a string.
+    """
     for statement in statements(text):
-        yield from (unquoted(found["expression"]) for found in _GENERATED.finditer(statement))
-        for found in _USING.finditer(statement):
-            column, expression = pattern_of(found["column"]), unquoted(found["expression"])
-            cast = rf"(?:[(\s]|cast\s*\()*{column}(?:\s*\)|\s*::\s*{_TYPE}|\s+as\s+{_TYPE})*\s*"
-            if re.fullmatch(cast, expression, re.IGNORECASE) is None:
-                yield expression
+        for shown in dict.fromkeys((statement, _STRING.sub(lambda one: "'" * len(one[0]), statement))):
+            for found in _GENERATED.finditer(shown):
+                yield unquoted(statement[found.start("expression") : found.end("expression")])
+            for found in _USING.finditer(shown):
+                column = pattern_of(found["column"])
+                expression = unquoted(statement[found.start("expression") : found.end("expression")])
+                cast = rf"(?:[(\s]|cast\s*\()*{column}(?:\s*\)|\s*::\s*{_TYPE}|\s+as\s+{_TYPE})*\s*"
+                if re.fullmatch(cast, expression, re.IGNORECASE) is None:
+                    yield expression
 
 
-def _own_types(connection: Connection, session: Session, step: Statement) -> Iterator[_Own]:
-    """Those of the statement's tables. Not the columns whose type an earlier message has changed since, nor those of
-    tables that were copied from a later moment.
+@dataclass(frozen=True, slots=True)
+class _Meant:
+    """A table that a statement may be about, as it is here, with its definitions before, and its names at the source
+    behind the statement. `is_read_whole`: an expression may read its rows as a whole.
+    """
+
+    here: NotedTable
+    definitions: Sequence[Relation]
+    then: NamesThen | None
+    is_read_whole: bool
+
+    @property
+    def surplus(self) -> str | None:
+        """The name of a column that rows have here alone, or in another place than at the source; None: of none."""
+        computed = {*(self.definitions[-1].computed or ()), *(name for name, _ in self.definitions[-1].expressions)}
+        # A column that a message has made is noted with the next definition.
+        names = [*(self.then.columns.items() if self.then and self.here.columns else ()), *self.here.columns.items()]
+        numbers = {name: number for number, name in names}
+        last = 0
+        for name in self.here.types if numbers else ():
+            if name not in numbers and name not in computed:
+                return name
+            if numbers.get(name, last) < last:
+                return name
+            last = numbers.get(name, last)
+        return None
+
+
+def _meant(
+    connection: Connection, session: Session, step: Statement, read: Sequence[str], newer: Collection[str]
+) -> Iterator[_Meant]:
+    """The tables, without those that were copied from a later moment: the ones that the statement names, be it by a
+    table above them, or any of these columns where it builds what it runs and names none.
     """
     defined: defaultdict[int, list[Relation]] = defaultdict(list)
     for relation in step.defined:
         defined[relation.oid or 0].append(relation)
     then = {one.oid: one for one in step.names}
-    newer = newer_copies(connection, session, step.end_offset)
-    for oid, table in noted_tables(connection, session, defined).items():
-        if ".".join(table.name) not in newer:
-            changed = {name for name, _ in told_types(connection, session, defined[oid][-1])}
-            for own in _unlike(table, defined[oid], then.get(oid)):
-                if own.names.isdisjoint(changed):
-                    yield own
+    named = {oid for oid, ones in defined.items() if _is_named(step.text, _tables(ones[-1], then.get(oid)))}
+    wanted = named | {oid for oid, ones in defined.items() if _may_be_read(ones[-1], then.get(oid), read)}
+    is_any = not named and any(_BUILDS.search(one) for one in statements(step.text))
+    for oid, here in noted_tables(connection, session, wanted).items():
+        tables = {here.name[1], *(table for _, table in here.above), *_tables(defined[oid][-1], then.get(oid))}
+        if ".".join(here.name) not in newer and (is_any or oid in named or _is_named(step.text, tables)):
+            columns = {column.name for column in defined[oid][-1].columns}
+            is_read_whole = any(_has_row(one, table) for one in read for table in tables - columns)
+            yield _Meant(here, defined[oid], then.get(oid), is_read_whole)
+
+
+def _tables(relation: Relation, then: NamesThen | None) -> set[str]:
+    return {relation.table, *((then.table or ())[1:] if then else ())}
+
+
+def _is_named(text: str, tables: Iterable[str]) -> bool:
+    return any(has_word(text, table) for table in tables)
+
+
+def _may_be_read(relation: Relation, then: NamesThen | None, read: Iterable[str]) -> bool:
+    names = {column.name for column in relation.columns}.union(then.columns.values() if then else ())
+    return any(has_word(one, name) for one in read for name in names)
+
+
+def _has_row(expression: str, table: str) -> bool:
+    words = rf"(?<!\w){pattern_of(table)}(?!\w|\s*\.\s*\w)"
+    return re.search(words, expression, re.IGNORECASE) is not None
+
+
+def _own_types(connection: Connection, session: Session, table: _Meant) -> Iterator[_Own]:
+    """Those of a table. Not the columns whose type an earlier message has changed since."""
+    changed = {name for name, _ in told_types(connection, session, table.definitions[-1])}
+    for own in _unlike(table.here, table.definitions, table.then):
+        if own.names.isdisjoint(changed):
+            yield own
 
 
 def _unlike(table: NotedTable, definitions: Sequence[Relation], then: NamesThen | None) -> Iterator[_Own]:
@@ -111,17 +184,37 @@ def _unlike(table: NotedTable, definitions: Sequence[Relation], then: NamesThen 
         number, name = column.number or 0, column.name
         names = frozenset({name, table.columns.get(number, name), then.columns.get(number, name) if then else name})
         here = table.types.get(table.columns.get(number, name))
-        types = [one.type_name for some in definitions for one in some.columns if one.number == column.number]
+        before = [one for some in definitions for one in some.columns if one.number == column.number]
         is_altered = then is not None and number in then.types
-        if here is not None and not (column.generated or any(_is_alike(one, here) for one in types)):
+        if here is not None and not (column.generated or any(_is_alike(one, here) for one in before)):
             yield _Own(definitions[-1], column, here, names, is_altered)
 
 
-def _is_alike(source: str, here: str) -> bool:
-    """True if an expression makes the same of both types, or if that cannot be told."""
-    is_unknown = None in (name_of_built_in(source), name_of_built_in(here))
+def _is_alike(column: Column, here: str) -> bool:
+    """True if an expression makes the same of both types, or if they are no servers' own, and one may be the other
+    under another name.
+    """
+    source = column.type_name
+    if source.endswith(_ARRAY) and here.endswith(_ARRAY):
+        source, here = source.removesuffix(_ARRAY), here.removesuffix(_ARRAY)
+    elif _OF_A_SCHEMA in source and column.value.kind is ValueKind.INTEGER:
+        source = _INTEGERS.get(column.value.size or 0, source)
+    are_made = _OF_A_SCHEMA in source and _OF_A_SCHEMA in here
     is_wider = computes_alike(source, here) or computes_alike(here, source)
-    return is_unknown or is_wider or differ_in_limits(source, here)
+    return are_made or is_wider or differ_in_limits(source, here)
+
+
+def _surplus(session: Session, step: Statement, table: _Meant, column: str) -> PlanError:
+    name = table.definitions[-1].name
+    return PlanError(
+        f"the source sent DDL that would compute other values at the target: it reads whole rows of {name}, which have "
+        f"{column} there alone, or elsewhere: {shown_ddl(step.text)}",
+        op="ddl",
+        pipeline=session.pipeline,
+        table=name,
+        column=column,
+        hint=f"`{command_line('recopy', [name])}` copies the table anew; then {step.skipping}.",
+    )
 
 
 def _unknown(session: Session, step: Statement, relation: Relation, column: str) -> PlanError:

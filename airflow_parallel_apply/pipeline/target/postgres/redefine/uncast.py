@@ -14,10 +14,18 @@ import psycopg
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
+from airflow_parallel_apply.pipeline.model.kept_texts import keeps_texts
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.value_type import ValueKind
 from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_plain_cast
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
+    Fit,
+    differ_in_limits,
+    fit,
+    is_cast_by_text,
+    is_plain_cast,
+    name_of_built_in,
+)
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, left
 from airflow_parallel_apply.pipeline.target.postgres.redefine.fills import BROUGHT, own_rows
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, find_columns
@@ -27,6 +35,7 @@ from airflow_parallel_apply.pipeline.target.redefinition import ColumnChange, co
 _UNCAST: Final = "Nothing shows that the target's older values were cast as the source's were. "
 _OF_NO_SETTING: Final = (ValueKind.BOOLEAN, ValueKind.INTEGER, ValueKind.DECIMAL, ValueKind.TEXT)
 """Values that each session prints and casts alike, of domains and enums, too."""
+_TEXTS: Final = ("text", "character varying")
 _AS_THEY_ARE: Final = (Fit.EXACT, Fit.UNKNOWN)
 """Types of the target's that print the texts which come. Of types that somebody made nothing tells it before."""
 
@@ -37,13 +46,22 @@ def retyped(old: Relation, new: Relation) -> tuple[ColumnChange, ...]:
     return tuple(one for one in changes if one.old and one.new and one.old.type_name != one.new.type_name)
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A change of a type that the target's column did not have. `others`: those that it had here, where a message has
+    given it the source's.
+    """
+
+    change: ColumnChange
+    others: tuple[str, ...]
+
+
 def retyped_elsewhere(
     changes: Iterable[ColumnChange], columns: Columns, present: Mapping[int, str | None], told: Set[tuple[str, str]]
-) -> tuple[ColumnChange, ...]:
-    """The changes of a type that the target's column did not have. `columns`: those of before the changes. `present`:
-    see `present_columns`. `told`: see `told_types`.
-    """
-    return tuple(change for change in changes if _is_retyped_elsewhere(change, columns, present, told))
+) -> tuple[Elsewhere, ...]:
+    """`columns`: those of before the changes. `present`: see `present_columns`. `told`: see `told_types`."""
+    found = (_retyped_elsewhere(change, columns, present, told) for change in changes)
+    return tuple(one for one in found if one is not None)
 
 
 def takes_older(connection: Connection, older: Relation, newer: Relation) -> bool:
@@ -63,7 +81,7 @@ def takes_older(connection: Connection, older: Relation, newer: Relation) -> boo
 def require_cast(
     connection: Connection,
     relation: Relation,
-    changes: Iterable[ColumnChange],
+    changes: Iterable[Elsewhere],
     columns: Columns,
     *,
     only_brought: bool = False,
@@ -71,13 +89,14 @@ def require_cast(
     """`columns`: those of now. `only_brought`: of the rows that this transaction has brought, which nobody else can
     reach. Errors: `PlanError` for a column with values that a cast may print otherwise; the driver's own.
     """
-    for change in changes:
-        old, new = change.old, change.new
+    for found in changes:
+        old, new = found.change.old, found.change.new
         if old is None or new is None or new.name not in columns:
             continue
         rows = _Rows(own_rows(connection, relation), BROUGHT if only_brought else sql.SQL("true"))
         has_value = sql.SQL("{} IS NOT NULL").format(sql.Identifier(new.name))
-        if rows.have(connection, has_value) and _may_be_uncast(connection, rows, old, new):
+        is_cast = all(_is_cast_alike(old, one, new) for one in found.others)
+        if rows.have(connection, has_value) and (not is_cast or _may_be_uncast(connection, rows, old, new)):
             what = f"became {new.type_name}"
             if only_brought:
                 what += " in a transaction that wrote rows before that"
@@ -118,15 +137,35 @@ def _has_no_setting(column: Column) -> bool:
     return column.value.kind in _OF_NO_SETTING or not exact_session(column.type_name)
 
 
-def _is_retyped_elsewhere(
+def _retyped_elsewhere(
     change: ColumnChange, columns: Columns, present: Mapping[int, str | None], told: Set[tuple[str, str]]
-) -> bool:
+) -> Elsewhere | None:
     old, new = change.old, change.new
     if old is None or new is None or old.has_type_of(new):
-        return False
+        return None
     name = present.get(old.number or 0) or (old.name if old.name in columns else new.name)
     here = columns.get(name)
     if here is None or here.generated or here.type_name == old.type_name:
-        return False
-    is_told = (name, old.type_name) in told and here.type_name == new.type_name
-    return not is_told
+        return None
+    others = tuple(type_name for column, type_name in told if column == name and here.type_name == new.type_name)
+    return None if old.type_name in others else Elsewhere(change, others)
+
+
+def _is_cast_alike(old: Column, other: str, new: Column) -> bool:
+    """True if a value of the source's type is cast to the new one as its text, under another type, is. What is a text
+    itself shows by its values whether it is.
+    """
+    if other in _TEXTS or differ_in_limits(old.type_name, other):
+        return True
+    is_text = name_of_built_in(new.type_name) in _TEXTS
+    if old.value.kind is ValueKind.INTEGER and _is_number(other):
+        # Whole numbers, of which no cast to a number takes anything away.
+        return is_text or _is_number(new.type_name)
+    return all(
+        is_cast_by_text(one, new.type_name) or (is_text and _is_number(one)) or keeps_texts(one, new.type_name)
+        for one in (old.type_name, other)
+    )
+
+
+def _is_number(type_name: str) -> bool:
+    return is_plain_cast("integer", type_name)

@@ -102,7 +102,8 @@ WHERE known.pipeline = %(pipeline)s AND known.source_oid = %(source_oid)s
 
 -- name: names
 -- The noted tables of these of the source's that are there, with the names that they, the tables above them and their
--- columns have, the columns' types and what computes them, and the source's number of a column, where it is noted.
+-- columns have, the columns' types and what computes them, and the source's number of a column, where it is noted; a
+-- table's columns in their order.
 SELECT
     known.source_oid, n.nspname::text, c.relname::text,
     (
@@ -123,6 +124,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN LATERAL (
     SELECT
         k.key::integer AS number,
+        a.attnum AS place,
         a.attname::text AS name,
         pg_catalog.format_type(a.atttypid, a.atttypmod) AS type_name,
         a.attgenerated::text AS generated,
@@ -132,7 +134,8 @@ LEFT JOIN LATERAL (
     LEFT JOIN jsonb_each(known.columns) AS k ON k.value::integer = a.attnum
     WHERE a.attrelid = known.target AND a.attnum > 0 AND NOT a.attisdropped
 ) AS held ON true
-WHERE known.pipeline = %(pipeline)s AND known.source_oid = ANY (%(oids)s::bigint[]);
+WHERE known.pipeline = %(pipeline)s AND known.source_oid = ANY (%(oids)s::bigint[])
+ORDER BY known.source_oid, held.place;
 
 -- name: differing
 -- Of the noted tables that are there: those whose names are others than these, which no table has that they are
