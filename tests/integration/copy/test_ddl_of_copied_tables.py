@@ -65,8 +65,71 @@ def test_a_new_table_that_was_sent_and_has_rows_needs_one_copy(
     rig.transaction(*sent("ALTER TABLE x ADD f integer DEFAULT 6", "CREATE INDEX x_f ON x (f)", "DELETE FROM x_y"))
     with caplog.at_level(logging.WARNING):
         require_green_and_equal(rig)
-    assert "passed over that was sent before public.x was copied anew" in caplog.text
+    assert "passed over, of which nothing is left to do, since public.x was copied anew behind it" in caplog.text
     assert rig.rows("SELECT count(*) FROM pg_indexes WHERE indexname IN ('x_n', 'x_f')") == [(2,)]
+
+
+def test_an_enum_of_a_new_table_that_was_made_for_its_copy_is_not_made_again(rig: Rig) -> None:
+    rig = begun(rig)
+    rig.transaction(
+        *sent(
+            "CREATE TYPE kind AS ENUM ('a', 'b')",
+            "CREATE TABLE x (id integer PRIMARY KEY, k kind, ks kind[])",
+            "INSERT INTO x VALUES (1, 'a', '{a,b}')",
+            "ALTER TABLE u ADD w integer",
+        )
+    )
+    rig.transaction(*sent("ALTER TYPE kind ADD VALUE 'c'", "COMMENT ON TYPE kind IS 'kinds'"))
+    rig.transaction(*sent("INSERT INTO x VALUES (2, 'c', NULL)", "ALTER TABLE t ADD k kind", "UPDATE t SET k = 'c'"))
+    execute(rig.target_dsn, "CREATE TYPE kind AS ENUM ('a', 'b', 'c')")
+    again(rig, "x")
+    rig.transaction(*sent("ALTER TYPE kind ADD VALUE 'd'"))
+    rig.write("INSERT INTO x VALUES (3, 'd', NULL)")
+    require_green_and_equal(rig)
+
+
+@gated
+def test_an_enum_that_others_use_is_a_person_s_to_judge(rig: Rig) -> None:
+    rig = begun(rig)
+    rig.transaction(
+        *sent(
+            "CREATE TYPE kind AS ENUM ('a')",
+            "CREATE TABLE x (id integer PRIMARY KEY, k kind)",
+            "INSERT INTO x VALUES (1, 'a')",
+        )
+    )
+    execute(rig.target_dsn, "CREATE TYPE kind AS ENUM ('a')", "ALTER TABLE u ADD k kind")
+    again(rig, "x")
+    with pytest.raises(FatalError, match='type "kind" already exists'):
+        rig.run()
+
+
+@gated
+def test_a_label_that_a_person_has_made_need_not_be_added(rig: Rig) -> None:
+    rig.both("CREATE TYPE kind AS ENUM ('a')", "ALTER TABLE u ADD k kind")
+    rig = begun(rig)
+    execute(rig.target_dsn, "ALTER TYPE kind ADD VALUE 'b'")
+    rig.transaction(*sent("ALTER TYPE kind ADD VALUE 'b'"))
+    rig.write("UPDATE u SET k = 'b'")
+    require_green_and_equal(rig)
+    rig.transaction(ddl("ALTER TYPE kind RENAME VALUE 'gone' TO 'c'"))
+    with pytest.raises(FatalError, match="is not an existing enum label"):
+        rig.run()
+
+
+def test_what_the_target_has_not_need_not_be_dropped(rig: Rig) -> None:
+    rig = begun(rig)
+    rig.write("CREATE INDEX t_v ON t (v)", "ALTER TABLE u ADD CONSTRAINT u_v CHECK (v <> '')")
+    rig.write("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'")
+    rig.write("CREATE TRIGGER f BEFORE INSERT ON u FOR EACH ROW EXECUTE FUNCTION f()")
+    drops = ("DROP INDEX t_v", "ALTER TABLE u DROP CONSTRAINT u_v", "DROP TRIGGER f ON u", "DROP FUNCTION f()")
+    rig.transaction(*sent(*drops, "ALTER TABLE t ADD w integer", "UPDATE t SET w = id"))
+    require_green_and_equal(rig)
+    rig.transaction(*sent("ALTER TABLE u ADD w integer, ADD CONSTRAINT u_v CHECK (v <> '')", "UPDATE u SET w = id"))
+    require_green_and_equal(rig)
+    rig.transaction("ALTER TABLE u DROP w", ddl("ALTER TABLE u DROP CONSTRAINT gone, DROP w"))
+    with pytest.raises(FatalError, match='"gone" of relation "u" does not exist'):
+        rig.run()
 
 
 def test_what_else_a_text_does_is_not_passed_over(rig: Rig) -> None:

@@ -30,9 +30,9 @@ from airflow_parallel_apply.pipeline.target.postgres.redefine.applied_tables imp
     hold_applied,
     note_tables,
 )
-from airflow_parallel_apply.pipeline.target.postgres.redefine.done_by_copies import unless_done_by_copies
 from airflow_parallel_apply.pipeline.target.postgres.redefine.namesakes import refusing_namesakes
 from airflow_parallel_apply.pipeline.target.postgres.redefine.newer_copies import leaving_newer_copies
+from airflow_parallel_apply.pipeline.target.postgres.redefine.nothing_left import unless_done
 from airflow_parallel_apply.pipeline.target.postgres.redefine.own_types import require_types
 from airflow_parallel_apply.pipeline.target.postgres.redefine.redefine import follow, is_followed
 from airflow_parallel_apply.pipeline.target.postgres.redefine.sent_paths import under_sent_path
@@ -148,7 +148,7 @@ class Steps:
                     ):
                         run = partial(_run_statement, self._connection, step)
                         definitions = self._relations.definitions()
-                        unless_done_by_copies(self._connection, self._session, step, definitions, run=run)
+                        unless_done(self._connection, self._session, step, definitions, run=run)
                     forget_dropped(self._connection, self._session)
                     if reinserting.as_replica:
                         # Unless the text has changed that.

@@ -42,6 +42,26 @@ WHERE a.attrelid = ANY (%(oids)s::oid[])
     AND NOT a.attisdropped
     AND t.oid >= 16384; -- Not the server's own.
 
+-- name: users
+-- The tables whose columns have an enum's values, partitions as the tables that they are in; NULL for anything else that
+-- is made of it, but for views, and what has no values of its own.
+SELECT DISTINCT
+    CASE WHEN c.relkind IN ('r', 'p') THEN n.nspname::text END,
+    CASE WHEN c.relkind IN ('r', 'p') THEN c.relname::text END
+FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_namespace tn ON tn.oid = t.typnamespace
+JOIN pg_catalog.pg_depend d
+    ON d.refclassid = 'pg_catalog.pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray)
+    AND d.classid IN ('pg_catalog.pg_class'::regclass, 'pg_catalog.pg_type'::regclass)
+    AND NOT (d.classid = 'pg_catalog.pg_type'::regclass AND d.objid IN (t.oid, t.typarray))
+LEFT JOIN pg_catalog.pg_class u ON d.classid = 'pg_catalog.pg_class'::regclass AND u.oid = d.objid
+LEFT JOIN pg_catalog.pg_class c ON c.oid = coalesce(pg_catalog.pg_partition_root(u.oid), u.oid)
+LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE tn.nspname = %(schema)s
+    AND t.typname = %(name)s
+    AND t.typtype = 'e'
+    AND (u.oid IS NULL OR u.relkind NOT IN ('v', 'm', 'i', 'I'));
+
 -- name: alone
 -- Those of these names whose tables were copied from a later moment than an offset, and have neither a place among
 -- other tables nor others below them, but for their own partitions.

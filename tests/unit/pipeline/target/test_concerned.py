@@ -1,13 +1,20 @@
-"""`concerned_tables` reads which tables DDL is about alone, and is sure of it."""
+"""`concerned` reads which tables and types DDL is about alone, and is sure of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from airflow_parallel_apply.pipeline.target.postgres.redefine.concerned_tables import concerned_tables
+from airflow_parallel_apply.pipeline.target.postgres.redefine.concerned import (
+    Concerned,
+    Kind,
+    concerned,
+    is_drop_without_rows,
+    is_new_label,
+)
 
 PUBLIC = 'SET LOCAL search_path = "public"; '
-X = frozenset({("public", "x")})
+X = frozenset({Concerned(Kind.TABLE, ("public", "x"))})
+NOTHING = frozenset[Concerned]()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +46,7 @@ X = frozenset({("public", "x")})
     ],
 )
 def test_a_statement_about_one_table_says_which(text: str) -> None:
-    assert concerned_tables(PUBLIC + text) == X
+    assert concerned(PUBLIC + text) == X
 
 
 @pytest.mark.parametrize(
@@ -54,7 +61,7 @@ def test_a_statement_about_one_table_says_which(text: str) -> None:
         "CREATE TEMP TABLE x (id int)",
         "CREATE UNLOGGED TABLE x (id int)",
         "CREATE TABLE x (id int) WITH (fillfactor = 70) INHERITS (y)",
-        "CREATE TABLE x (id int); CREATE TYPE t AS ENUM ('a')",
+        "CREATE TABLE x (id int); CREATE TYPE t AS (a int)",
         "CREATE TABLE x (id int); SELECT f()",
         "CREATE TABLE x (id int",
         "CREATE TABLE d.public.x (id int)",
@@ -91,27 +98,105 @@ def test_a_statement_about_one_table_says_which(text: str) -> None:
     ],
 )
 def test_what_may_be_about_more_is_about_anything(text: str) -> None:
-    assert concerned_tables(PUBLIC + text) is None
+    assert concerned(PUBLIC + text) == NOTHING
 
 
 def test_a_name_without_a_schema_is_in_the_only_schema_of_the_path() -> None:
     text = "ALTER TABLE x ADD n int"
-    assert concerned_tables(text) is None
-    assert concerned_tables(f'SET LOCAL search_path = "a, ""b"; {text}') == {('a, "b', "x")}
+    assert concerned(text) == NOTHING
+    assert concerned(f'SET LOCAL search_path = "a, ""b"; {text}') == {(Kind.TABLE, ('a, "b', "x"))}
     for path in ('"a", "public"', '"pg_temp"', '"pg_catalog"', '"public", "pg_temp"'):
-        assert concerned_tables(f"SET LOCAL search_path = {path}; {text}") is None
-        assert concerned_tables(f'SET LOCAL search_path = {path}; ALTER TABLE "S"."X y" ADD n int') == {("S", "X y")}
+        assert concerned(f"SET LOCAL search_path = {path}; {text}") == NOTHING
+        assert concerned(f'SET LOCAL search_path = {path}; ALTER TABLE "S"."X y" ADD n int') == {
+            (Kind.TABLE, ("S", "X y"))
+        }
 
 
 def test_names_are_those_of_the_server() -> None:
-    assert concerned_tables('ALTER TABLE Public.X ADD "n;" int; ALTER TABLE public."X""" DROP n') == {
-        ("public", "x"),
-        ("public", 'X"'),
+    assert concerned('ALTER TABLE Public.X ADD "n;" int; ALTER TABLE public."X""" DROP n') == {
+        (Kind.TABLE, ("public", "x")),
+        (Kind.TABLE, ("public", 'X"')),
     }
 
 
 def test_strings_of_another_syntax_are_not_read() -> None:
     text = "COMMENT ON TABLE x IS 'a'"
     settings = "SET LOCAL timezone = 'it''s'; "
-    assert concerned_tables(PUBLIC + settings + text) == X
-    assert concerned_tables(f"{PUBLIC}SET LOCAL standard_conforming_strings = 'off'; {text}") is None
+    assert concerned(PUBLIC + settings + text) == X
+    assert concerned(f"{PUBLIC}SET LOCAL standard_conforming_strings = 'off'; {text}") == NOTHING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TYPE x AS ENUM ('a', 'b')",
+        "ALTER TYPE public.x ADD VALUE IF NOT EXISTS 'c' BEFORE 'a'",
+        "COMMENT ON TYPE x IS 'enum'",
+        "DROP TYPE x",
+    ],
+)
+def test_a_statement_about_one_enum_says_which(text: str) -> None:
+    assert concerned(PUBLIC + text) == {(Kind.TYPE, ("public", "x"))}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TYPE x AS (a int)",
+        "CREATE TYPE x AS RANGE (SUBTYPE = int)",
+        "CREATE TYPE x",
+        "ALTER TYPE x RENAME TO y",
+        "ALTER TYPE x RENAME VALUE 'a' TO 'b'",
+        "ALTER TYPE x SET SCHEMA s",
+        "ALTER TYPE x ADD ATTRIBUTE a int",
+        "DROP TYPE x CASCADE",
+        "DROP TYPE x, y",
+    ],
+)
+def test_other_statements_about_types_are_about_anything(text: str) -> None:
+    assert concerned(PUBLIC + text) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP INDEX i",
+        "DROP INDEX IF EXISTS s.i RESTRICT;",
+        "DROP FUNCTION f",
+        "DROP FUNCTION public.f (int, text)",
+        "DROP TRIGGER t ON x",
+        'ALTER TABLE ONLY "x" DROP CONSTRAINT IF EXISTS c',
+    ],
+)
+def test_a_text_that_drops_one_thing_without_rows_is_known(text: str) -> None:
+    assert is_drop_without_rows(PUBLIC + text)
+    assert is_drop_without_rows(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "DROP TABLE x",
+        "DROP VIEW v",
+        "DROP TYPE t",
+        "DROP SCHEMA s",
+        "DROP INDEX i, j",
+        "DROP INDEX i CASCADE",
+        "DROP INDEX CONCURRENTLY i",
+        "DROP INDEX i; DROP INDEX j",
+        "ALTER TABLE x DROP CONSTRAINT c, ADD d int",
+        "ALTER TABLE x DROP CONSTRAINT c CASCADE",
+        "ALTER TABLE x DROP c",
+        "DROP FUNCTION f () CASCADE",
+    ],
+)
+def test_other_drops_are_not(text: str) -> None:
+    assert not is_drop_without_rows(PUBLIC + text)
+
+
+def test_a_text_that_adds_one_label_is_known() -> None:
+    text = "ALTER TYPE x ADD VALUE 'c' AFTER 'b'"
+    assert is_new_label(text)
+    assert not is_new_label(f"{text}; {text}")
+    assert not is_new_label("ALTER TYPE x RENAME VALUE 'c' TO 'd'")
