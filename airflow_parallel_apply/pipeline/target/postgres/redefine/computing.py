@@ -12,11 +12,12 @@ from airflow_parallel_apply.pipeline.model.change import Column, Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, altering
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
-from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn
+from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn, find_columns
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
 from airflow_parallel_apply.postgres.generated_text import as_taken, is_virtual, type_of
 
 _RECOMPUTED: Final = "is computed otherwise"
+_OF_OTHER_TYPES: Final = "The target would compute it of columns that have other types there than at the source. "
 
 
 def computations(connection: Connection, old: Relation, new: Relation, columns: Columns) -> Iterator[Alteration]:
@@ -31,11 +32,17 @@ def computations(connection: Connection, old: Relation, new: Relation, columns: 
             # What it holds in older rows is for a copy to tell.
             yield Alteration(name, _RECOMPUTED, (), is_certain=False)
     tables = [table for table in find_tables(connection, [new]) if table is not None]
+    there = find_columns(connection, new)
     for column in {one.name: one for one in computed_otherwise(connection, tables)}.values():
-        alteration = _retyping(connection, column, columns[column.name]) or _recomputing(connection, column)
+        if column.name not in columns:
+            # It was added just now, of columns that have types of their own here, which are for a person to change.
+            statement = sql.Composed([sql.SQL(column.fix(connection))])
+            yield Alteration(column.name, "was added as a computed one", (statement,), first=_OF_OTHER_TYPES)
+            continue
+        alteration = _retyping(connection, column, there[column.name]) or _recomputing(connection, column)
         # A column has the type that it has where it comes from.
         is_retyped = column.type_name != type_of(column.definition)
-        yield replace(alteration, owner=columns[column.name].owner) if is_retyped else alteration
+        yield replace(alteration, owner=there[column.name].owner) if is_retyped else alteration
 
 
 def uncomputing(relation: Relation, column: Column, found: FoundColumn) -> Alteration:
