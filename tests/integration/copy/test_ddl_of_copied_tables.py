@@ -209,3 +209,17 @@ def test_a_type_of_a_copy_that_is_made_anew_keeps_its_name(rig: Rig) -> None:
     skip_as_the_hint_says(rig, refused.value)
     rig.transaction(*sent("ALTER TYPE kind RENAME VALUE 'b' TO 'd'"))
     require_green_and_equal(rig)
+
+
+@gated
+def test_a_type_of_a_copy_gets_the_name_that_it_has_at_the_source(rig: Rig) -> None:
+    rig.both("CREATE TYPE kind AS ENUM ('a', 'b')", "ALTER TABLE t ADD k kind", "ALTER TABLE u ADD k kind")
+    rig = begun(rig)
+    rig.write("UPDATE t SET k = 'a'", "UPDATE u SET k = 'a'")
+    require_green_and_equal(rig)
+    rig.transaction(*sent("ALTER TYPE kind RENAME TO sort", "UPDATE t SET k = 'b'"))
+    again(rig, "t")
+    require_green_and_equal(rig)
+    rig.transaction(*sent("ALTER TYPE sort ADD VALUE 'c'"))
+    rig.write("UPDATE t SET k = 'c'", "UPDATE u SET k = 'c'")
+    require_green_and_equal(rig)

@@ -137,17 +137,16 @@ class Steps:
                     remove_rows(self._connection, self._session, step, relation, beside, as_replica=as_replica)
                 case Statement():
                     replayer.forget_tables()
-                    names = self._relations.all_names()
+                    names, definitions = self._relations.all_names(), self._relations.definitions()
                     require_types(self._connection, self._session, step)
                     with (
                         noting_renames(self._connection, self._session, names),
                         noting_types(self._connection, self._session, step.text, names),
                         refusing_rows(self._connection, self._session, step, names),
-                        leaving_newer_copies(self._connection, self._session, step),
+                        leaving_newer_copies(self._connection, self._session, step, definitions),
                         refusing_namesakes(self._connection, self._session, step),
                     ):
                         run = partial(_run_statement, self._connection, step)
-                        definitions = self._relations.definitions()
                         unless_done(self._connection, self._session, step, definitions, run=run)
                     forget_dropped(self._connection, self._session)
                     if reinserting.as_replica:

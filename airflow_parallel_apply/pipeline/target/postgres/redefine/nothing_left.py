@@ -58,7 +58,7 @@ def unless_done(
         run()
         return
     try:
-        with connection.transaction(), leaving_newer_copies(connection, session, step):
+        with connection.transaction(), leaving_newer_copies(connection, session, step, definitions):
             run()
     except FatalError as error:
         if tables:

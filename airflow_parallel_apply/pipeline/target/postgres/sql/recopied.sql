@@ -32,15 +32,13 @@ WHERE r.pipeline = %(pipeline)s AND r.copied_offset >= %(offset)s
 ORDER BY 1;
 
 -- name: types
--- The types that the columns of these relations have, with their names.
-SELECT DISTINCT a.attrelid::bigint, t.oid::bigint, n.nspname::text, t.typname::text
+-- The columns of these relations that have types of users', with these types.
+SELECT a.attrelid::bigint, a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)
 FROM pg_catalog.pg_attribute a
-JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 WHERE a.attrelid = ANY (%(oids)s::oid[])
     AND a.attnum > 0
     AND NOT a.attisdropped
-    AND t.oid >= 16384; -- Not the server's own.
+    AND a.atttypid >= 16384; -- Not the server's own.
 
 -- name: users
 -- The tables whose columns have an enum's values, partitions as the tables that they are in; NULL for anything else that
