@@ -206,6 +206,7 @@ COMPUTED = "b integer GENERATED ALWAYS AS (id) STORED"
 READ = {
     "another column": ("a numeric, b integer", "ALTER b TYPE numeric USING a / 2", "a"),
     "its own": ("a integer, b numeric", "ALTER b TYPE bigint USING b / 2", "b"),
+    "its own in casts": ("a integer, b numeric", "ALTER b TYPE numeric USING b::real::numeric", "b"),
     "one that is altered beside": (
         "a numeric, b integer",
         "ALTER a TYPE bigint, ALTER b TYPE numeric USING a / 2",
@@ -365,5 +366,15 @@ def test_a_sent_type_to_which_the_target_s_own_is_cast_otherwise_asks_for_a_copy
 @pytest.mark.parametrize("case", CAST_ALIKE)
 def test_a_sent_type_to_which_it_is_cast_alike_is_followed(rig: Rig, case: str) -> None:
     sent_type(rig, *CAST_ALIKE[case])
+    rig.run()
+    assert_alike(rig)
+
+
+@gated
+def test_a_sent_type_that_the_target_s_own_is_not_cast_to_asks_for_the_source_s(rig: Rig) -> None:
+    sent_type(rig, "numeric(8,2)", "text", "7.25", "bigint USING a::bigint")
+    with pytest.raises(FatalError, match=r"a of public\.t is text there and numeric\(8,2\) at the source") as refused:
+        rig.run()
+    execute(rig.target_dsn, str(refused.value).partition("Hint: Run ")[2].partition(" at the target")[0])
     rig.run()
     assert_alike(rig)

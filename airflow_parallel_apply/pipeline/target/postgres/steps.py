@@ -75,6 +75,8 @@ _LACKS_COLUMN: Final = (
     "row.) Then run again."
 )
 _LACKING: Final = {sqlstate.UNDEFINED_TABLE: _LACKS_TABLE, sqlstate.UNDEFINED_COLUMN: _LACKS_COLUMN}
+_UNCAST: Final = (psycopg.DataError, psycopg.errors.DatatypeMismatch, psycopg.errors.CannotCoerce)
+"""A value, or a type, that the server does not cast."""
 _READY: Final = "Make the target ready for the statement, then run again."
 
 
@@ -138,7 +140,7 @@ class Steps:
                 case Statement():
                     replayer.forget_tables()
                     names, definitions = self._relations.all_names(), self._relations.definitions()
-                    require_types(self._connection, self._session, step)
+                    own = require_types(self._connection, self._session, step)
                     with (
                         noting_renames(self._connection, self._session, names),
                         noting_types(self._connection, self._session, step.text, names),
@@ -146,7 +148,7 @@ class Steps:
                         leaving_newer_copies(self._connection, self._session, step, definitions),
                         refusing_namesakes(self._connection, self._session, step),
                     ):
-                        run = partial(_run_statement, self._connection, step)
+                        run = partial(_run_statement, self._connection, step, own)
                         unless_done(self._connection, self._session, step, definitions, run=run)
                     forget_dropped(self._connection, self._session)
                     if reinserting.as_replica:
@@ -271,15 +273,17 @@ def _truncate(
     note_tables(connection, session, relations, is_certain=True)
 
 
-def _run_statement(connection: Connection, step: Statement) -> None:
+def _run_statement(connection: Connection, step: Statement, own: PlanError | None) -> None:
     """Run the text inside a DO block, which refuses to end the transaction whatever the text says. Settings made for
-    it, such as the time zone of the session that sent it, end with it.
+    it, such as the time zone of the session that sent it, end with it. `own`: see `require_types`.
     """
     block = sql.SQL("BEGIN EXECUTE {}; END").format(sql.Literal(step.text)).as_string(connection)
     try:
         with under_sent_path(connection, step):
             connection.execute(sql.SQL("DO {}").format(sql.Literal(block)))
     except psycopg.Error as error:
+        if own is not None and isinstance(error, _UNCAST):
+            raise own from error
         raise _refused(error, step) from error
     settle(lambda query: connection.execute(query).fetchall(), EXACT)
 

@@ -41,7 +41,7 @@ from airflow_parallel_apply.pipeline.target.steps import Statement
 _RETYPES: Final = r"""\balter\s+(?:column\s+)?(?P<column>"(?:[^"]|"")+"|[\w$]+)\s+(?:set\s+data\s+)?type\b"""
 _RETYPED: Final = re.compile(_RETYPES, re.IGNORECASE)
 _END: Final = r"(?P<expression>.*?)(?=,\s*(?:alter|add|drop|set)\b|$)"
-_USING: Final = re.compile(rf"{_RETYPES}(?:(?!\balter\b).)*?\busing\b{_END}", re.IGNORECASE | re.DOTALL)
+_USING: Final = re.compile(rf"{_RETYPES}(?P<type>(?:(?!\balter\b).)*?)\busing\b{_END}", re.IGNORECASE | re.DOTALL)
 _GENERATED: Final = re.compile(rf"\bset\s+expression\s+as\b{_END}", re.IGNORECASE | re.DOTALL)
 _STRING: Final = re.compile(r"""(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*'|'[^']*'""")
 _BUILDS: Final = re.compile(r"\bexecute\b", re.IGNORECASE)
@@ -52,6 +52,10 @@ _OF_A_SCHEMA: Final = "."
 """In the name of each type that somebody made."""
 _ZONE: Final = r"(?:\s+with(?:out)?\s+time\s+zone)?"
 _TYPE: Final = rf"[\w.]+(?:\s+(?:varying|precision))?{_ZONE}(?:\s*\([\d,\s]*\))?{_ZONE}(?:\s*\[\d*\])*"
+
+
+_CASTS: Final = re.compile(rf"(?:::|\bas\b)\s*({_TYPE})", re.IGNORECASE)
+_TEXTS: Final = ("text", "varchar", "charactervarying")
 
 
 class _Own(NamedTuple):
@@ -66,25 +70,32 @@ class _Own(NamedTuple):
     is_altered: bool
 
 
-def require_types(connection: Connection, session: Session, step: Statement) -> None:
-    """Before the statement is run. Errors: `PlanError` that names the column; psycopg's own."""
+def require_types(connection: Connection, session: Session, step: Statement) -> PlanError | None:
+    """Before the statement is run. Returns the error for one of its columns that has a type of its own here, should the
+    server refuse to cast that. Errors: `PlanError` that names the column; psycopg's own.
+    """
+    retyped = {unquoted(found["column"]).lower() for one in statements(step.text) for found in _RETYPED.finditer(one)}
     read = [*_expressions(step.text)] if step.defined or step.assumed else []
-    if not read:
-        return
+    if not (read or (retyped and step.defined)):
+        return None
     newer = newer_copies(connection, session, step.end_offset)
     for relation, name in step.assumed:
         is_read = any(has_word(one, word) for one in read for word in (name, relation.table))
         if is_read and has_word(step.text, relation.table) and relation.name not in newer:
             raise _unknown(session, step, relation, name)
-    retyped = {unquoted(found["column"]).lower() for one in statements(step.text) for found in _RETYPED.finditer(one)}
+    refused = None
     for table in _meant(connection, session, step, read, newer):
         for own in _own_types(connection, session, table):
-            is_before = not own.is_altered or any(unquoted(name).lower() in retyped for name in own.names)
+            is_retyped = any(unquoted(name).lower() in retyped for name in own.names)
+            is_before = not own.is_altered or is_retyped
             is_read = table.is_read_whole or any(has_word(one, name) for one in read for name in own.names)
             if is_before and is_read:
                 raise _refused(connection, session, step, own)
+            if is_retyped:
+                refused = refused or _refused(connection, session, step, own, what="does not work")
         if table.is_read_whole and (surplus := table.surplus):
             raise _surplus(session, step, table, surplus)
+    return refused
 
 
 def _expressions(text: str) -> Iterator[str]:
@@ -99,8 +110,14 @@ def _expressions(text: str) -> Iterator[str]:
                 column = pattern_of(found["column"])
                 expression = unquoted(statement[found.start("expression") : found.end("expression")])
                 cast = rf"(?:[(\s]|cast\s*\()*{column}(?:\s*\)|\s*::\s*{_TYPE}|\s+as\s+{_TYPE})*\s*"
-                if re.fullmatch(cast, expression, re.IGNORECASE) is None:
+                if re.fullmatch(cast, expression, re.IGNORECASE) is None or _casts_between(expression, found["type"]):
                     yield expression
+
+
+def _casts_between(expression: str, wanted: str) -> bool:
+    """True if casts to the wanted type go by another one than text."""
+    types = ["".join(one.lower().split()) for one in (*_CASTS.findall(expression), unquoted(wanted))]
+    return not {*types[:-1]} <= {*_TEXTS, types[-1]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +246,15 @@ def _unknown(session: Session, step: Statement, relation: Relation, column: str)
     )
 
 
-def _refused(connection: Connection, session: Session, step: Statement, own: _Own) -> PlanError:
+def _refused(
+    connection: Connection, session: Session, step: Statement, own: _Own, what: str = "would compute other values"
+) -> PlanError:
     relation, column = own.relation, own.column
     (table,) = find_tables(connection, [relation])
     retype = "" if table is None else "; ".join(retyping(table, relation.columns.index(column)))
     copy = f"`{command_line('recopy', [relation.name])}` copies the table anew; then {step.skipping}."
     return PlanError(
-        f"the source sent DDL that would compute other values at the target: {column.name} of {relation.name} is "
+        f"the source sent DDL that {what} at the target: {column.name} of {relation.name} is "
         f"{own.here} there and {column.type_name} at the source: {shown_ddl(step.text)}",
         op="ddl",
         pipeline=session.pipeline,
