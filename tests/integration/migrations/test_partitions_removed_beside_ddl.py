@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from airflow_parallel_apply.pipeline.capture.adoption import release_source
+from airflow_parallel_apply.pipeline.capture.open import open_capture
 from airflow_parallel_apply.pipeline.config import DdlPolicy
-from airflow_parallel_apply.pipeline.errors import FatalError
+from airflow_parallel_apply.pipeline.errors import FatalError, SourceError
+from airflow_parallel_apply.pipeline.log.open import open_reader
 from tests.hunt.commands import invoked
 from tests.integration.migrations.removals import PLAIN, begun, require_equal, require_recopy
 from tests.support.ddl_messages import ddl
@@ -137,3 +142,25 @@ def test_a_partition_whose_bounds_are_of_a_domain_stops_the_run(rig: Rig) -> Non
     )
     rig.write("DROP TABLE t_1")
     require_recopy(rig)
+
+
+@gated
+def test_a_removal_alone_is_a_change_that_the_next_run_is_for(rig: Rig) -> None:
+    rig = begun(rig)
+    rig.write("UPDATE t SET v = 'b' WHERE at < '2024-01-10'")
+    ((until,),) = rig.rows("SELECT pg_current_wal_lsn()::text", side="source")
+    rig.write("DROP TABLE t_1")
+    rig.run(until=until)
+    with closing(open_capture(rig.source, rig.config)) as capture:
+        assert capture.has_changes(open_reader(rig.config.log_url).state().place)
+
+
+@gated
+def test_no_server_is_upgraded_before_the_log_has_a_removal(rig: Rig) -> None:
+    rig = begun(rig)
+    rig.write("DROP TABLE t_1")
+    with pytest.raises(SourceError, match="the log lacks changes"):
+        release_source(rig.source, rig.config)
+    rig.run()
+    require_equal(rig)
+    release_source(rig.source, rig.config)

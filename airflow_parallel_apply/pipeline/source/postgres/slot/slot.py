@@ -13,6 +13,7 @@ from psycopg import sql
 
 from airflow_parallel_apply.pipeline.errors import START_ANEW, SourceError, SourceInUse, Unavailable
 from airflow_parallel_apply.pipeline.log.protocol import LogPlace, ResumePoint
+from airflow_parallel_apply.pipeline.model.gone_rows import REMOVAL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.ddl.ddl_messages import DDL_PREFIX
 from airflow_parallel_apply.pipeline.source.postgres.lsn import inserted_lsn, lsn_text
 from airflow_parallel_apply.pipeline.source.postgres.session import Session, statement
@@ -24,6 +25,8 @@ MARK_PREFIX: Final = "parallel_apply.mark"
 """Prefix of messages without content: only their transaction matters."""
 COPIED_PREFIX: Final = "parallel_apply.copied"
 """Prefix of the messages that name copies. They stand in the WAL by themselves, where they were written."""
+_TELLING: Final = (DDL_PREFIX, REMOVAL_PREFIX)
+"""Prefixes of messages that are changes: the log keeps what they tell."""
 _FIRST_WITH_SWITCHES: Final = 180000
 """The version from which on a slot's TWO_PHASE can be altered."""
 _MOST_CHANGES: Final = 2**31 - 1
@@ -215,7 +218,7 @@ class Slot:
             slot=sql.Literal(self.name),
             count=sql.Literal(count),
             publication=sql.Literal(self._publication),
-            prefix=sql.Literal(DDL_PREFIX.encode() + b"\0"),
+            prefixes=sql.SQL(", ").join(sql.Literal(f"{prefix}\0".encode()) for prefix in _TELLING),
             known=sql.Literal("" if resume is None or resume.xid is None else str(resume.xid)),
         )
         seen, has_change, first = self._session.catalog().execute(query).fetchone() or (0, False, None)

@@ -6,7 +6,11 @@ SELECT
         bool_or(
             (chr(get_byte(data, 0)) IN ('I', 'U', 'D', 'T')
             -- A transactional message: its kind, flag 1, eight bytes of LSN, then its prefix.
-            OR substring(data FROM 1 FOR 2) = '\x4d01' AND substring(data FROM 11 FOR 19) = {prefix})
+            OR substring(data FROM 1 FOR 2) = '\x4d01' AND EXISTS (
+                SELECT
+                FROM unnest(ARRAY[{prefixes}]::bytea[]) AS told (prefix)
+                WHERE substring(data FROM 11 FOR octet_length(told.prefix)) = told.prefix
+            ))
             AND xid::text <> {known}
         ),
         false
