@@ -11,6 +11,7 @@ from typing import Final
 from tests.hunt.migrations import Recipe
 from tests.hunt.names import NAMES
 from tests.hunt.overlaps import OVERLAPS, any_recipe
+from tests.hunt.parents import PARENTS
 from tests.hunt.roles import source_rights
 from tests.hunt.runs import abandoned, captured, killed, routing, stopped
 from tests.hunt.servers import WENT_BACK, crash, promoted, restored_in_mid_run
@@ -149,5 +150,5 @@ AFFAIRS: Final[dict[str, Callable[[random.Random, Sequence[Table]], list[Step | 
     "run cleared": cleared, "backfill": backfilled, "run until now": up_to_now, "log moved": log_moved,
     "source rights taken": source_rights, "truncated together": truncated_together,
     "prepared through": prepared_through, "target restored over changes": done_again,
-    **OVERLAPS, **NAMES,
+    **OVERLAPS, **NAMES, **PARENTS,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, Start
 from airflow_parallel_apply.pipeline.model.finding import Side, errors
 from tests.hunt.by_hand import is_by_hand, named, repeated
-from tests.hunt.person import COMMAND, OTHERWISE, Person, at_source
+from tests.hunt.person import COMMAND, DECIDE_PREPARED, OTHERWISE, Person, at_source
 from tests.hunt.verdicts import RED, Caught
 from tests.support.rig import execute
 
@@ -154,7 +154,8 @@ class Follower(Person):
         return found.group(0)
 
     def _end_transactions(self, error: Exception, hint: str) -> str:
-        return self._player.end_sessions() if "transaction that is open at the source" in hint else ""
+        is_held_up = "transaction that is open at the source" in hint or DECIDE_PREPARED in hint
+        return self._player.end_sessions() if is_held_up else ""
 
     def _without(self, error: Exception, hint: str) -> str:
         """Green without some tables, then with them again."""

@@ -22,6 +22,8 @@ _SQL: Final = re.compile(
 )
 _PLACEHOLDER: Final = re.compile(r"…|\.\.\.|<[a-z ]+>")
 COMMAND: Final = re.compile(r"parallel-apply (?:recopy|adopt-source|install-ddl-capture)(?: +(?:--[a-z-]+|[^\s`;,]+))*")
+DECIDE_PREPARED: Final = "COMMIT PREPARED or ROLLBACK PREPARED"
+"""A hint about a transaction that was prepared."""
 _SWITCH: Final = "SELECT pg_switch_wal()"
 _TIMES_REFUSED: Final = 5
 """How often a command may say what else is to be done first."""
@@ -50,7 +52,7 @@ class Person:
         if "No such command" in result.output:
             raise Caught(MISSING, text)
         self.done.append(text)
-        if result.exit_code and "COMMIT PREPARED or ROLLBACK PREPARED" in " ".join(result.output.split()):
+        if result.exit_code and DECIDE_PREPARED in " ".join(result.output.split()):
             done = f"{done}, after {self._player.end_sessions()}"
             result = invoked(self._player.rig, text)
         told: list[str] = []

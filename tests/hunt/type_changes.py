@@ -22,6 +22,12 @@ def _with_column(dice: random.Random, tables: Sequence[Table], kind: str, value:
     return table, name, [*make, *dice.choice(([RUN], [RUN], [ROWS]))]
 
 
+def _named(dice: random.Random, stem: str) -> tuple[str, str]:
+    """The name of a type, and another one that it may get; with capitals, as some tools make them, or without."""
+    name = f"{stem}{dice.randrange(1000)}"
+    return dice.choice(((name, f"{name}_b"), (f'"{name.title()}"', f'"{name.title()}B"')))
+
+
 def _altered(
     form: str, kind: str, definition: str, make: Sequence[str], alter: Sequence[str], then: Sequence[str]
 ) -> list[str]:
@@ -32,7 +38,7 @@ def _altered(
 
 def composite(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     """Attributes come, go, come again and are renamed: older values print otherwise, and no row is sent."""
-    kind = f"pair{dice.randrange(1000)}"
+    kind, _ = _named(dice, "pair")
     inside = dice.choice(("", "[]"))
     value = f"ROW(1, 'x')::{kind}" if not inside else f"ARRAY[ROW(1, 'x')::{kind}]"
     table, name, make = _with_column(dice, tables, f"{kind}{inside}", value)
@@ -50,20 +56,20 @@ def composite(dice: random.Random, tables: Sequence[Table]) -> Recipe:
         statements=_altered(
             "TYPE", kind, "AS (n integer, t text)", make, alter, dice.choice(([], [ROWS], [fresh]))
         ),
-        names=[table.name, name, kind], alone=True,
+        names=[table.name, name, kind.strip('"')], alone=True,
     )  # fmt: skip
 
 
 def labels(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     """Add a label of an enum before others, rename one, or swap two; or rename the type itself."""
-    kind = f"mood{dice.randrange(1000)}"
+    kind, other = _named(dice, "mood")
     table, name, make = _with_column(dice, tables, kind, "'one'")
     alter = dice.choice(
         (
             ["ADD VALUE 'zero' BEFORE 'one'"],
             ["RENAME VALUE 'one' TO 'uno'"],
             ["RENAME VALUE 'one' TO 'x'", "RENAME VALUE 'two' TO 'one'", "RENAME VALUE 'x' TO 'two'"],
-            [f"RENAME TO {kind}_b"],
+            [f"RENAME TO {other}"],
         )
     )
     used = "'zero'" if "ADD" in alter[0] else name
@@ -72,20 +78,20 @@ def labels(dice: random.Random, tables: Sequence[Table]) -> Recipe:
             "TYPE", kind, "AS ENUM ('one', 'two')", make, alter,
             dice.choice(([], [ROWS], [f"UPDATE {table.path} SET {name} = {used}"])),
         ),
-        names=[table.name, name, kind], alone=True,
+        names=[table.name, name, kind.strip('"')], alone=True,
     )  # fmt: skip
 
 
 def domain(dice: random.Random, tables: Sequence[Table]) -> Recipe:
     """Constraints come and go, a default is set, the domain is renamed or moved: values stay."""
-    kind = f"small{dice.randrange(1000)}"
+    kind, other = _named(dice, "small")
     table, name, make = _with_column(dice, tables, kind, "5")
     alter = dice.choice(
         (
             ["DROP CONSTRAINT low"],
             ["ADD CONSTRAINT high CHECK (VALUE > 0) NOT VALID", "VALIDATE CONSTRAINT high"],
             ["SET DEFAULT 7"],
-            [f"RENAME TO {kind}_b"],
+            [f"RENAME TO {other}"],
         )
     )
     used = "50" if "DROP" in alter[0] else "6"
@@ -94,7 +100,7 @@ def domain(dice: random.Random, tables: Sequence[Table]) -> Recipe:
             "DOMAIN", kind, "AS integer CONSTRAINT low CHECK (VALUE < 10)", make, alter,
             dice.choice(([ROWS], [f"UPDATE {table.path} SET {name} = {used} WHERE {name} IS NOT NULL"])),
         ),
-        names=[table.name, name, kind],
+        names=[table.name, name, kind.strip('"')],
     )  # fmt: skip
 
 
