@@ -19,7 +19,7 @@ from airflow_parallel_apply.pipeline.apply.batch import new_token
 from airflow_parallel_apply.pipeline.apply.groups import GroupCommits
 from airflow_parallel_apply.pipeline.apply.lane_context import LaneContext
 from airflow_parallel_apply.pipeline.apply.merges import Merges
-from airflow_parallel_apply.pipeline.apply.removals import ByHand
+from airflow_parallel_apply.pipeline.apply.removals import ByHand, RowsLeft
 from airflow_parallel_apply.pipeline.apply.serial import serial_steps
 from airflow_parallel_apply.pipeline.apply.serial_parts import is_single, serial_parts, single_transactions
 from airflow_parallel_apply.pipeline.config import DdlPolicy
@@ -31,7 +31,6 @@ from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.epoch import Serial, Unit
 from airflow_parallel_apply.pipeline.model.position import all_equal, low_watermark
 from airflow_parallel_apply.pipeline.model.rework import Rework, ReworkKind
-from airflow_parallel_apply.pipeline.target.skipping import SKIPPING
 from airflow_parallel_apply.pipeline.target.steps import Capability, Merge
 from airflow_parallel_apply.queue.model import Task
 
@@ -205,7 +204,7 @@ class Barriers:
         """Mark it in the queue, at the least seqno that is not applied."""
         seqno = low_watermark(self._context.retrying(self._context.target.positions)) + 1
         error.at(pipeline=self._context.config.pipeline, seqno=seqno)
-        if self._context.config.ddl is DdlPolicy.SKIP and SKIPPING not in (error.hint or ""):
+        if self._context.config.ddl is DdlPolicy.SKIP and not isinstance(error, RowsLeft):
             error.hint = " ".join(filter(None, (error.hint, _AS_THIS_ONE)))
         failure = UnitFailure(seqno=seqno, channel=None, message=error.telling(self._context.config.error_values))
         _logger.error("%s", failure.message)

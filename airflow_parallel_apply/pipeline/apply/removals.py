@@ -19,6 +19,10 @@ from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.steps import shown, skipping
 
 
+class RowsLeft(PlanError):
+    """Rows that a person is to see to; the hint names the run that says so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByHand:
     """The part of a person at such a target. `is_feed`: it keeps every change, and no row can be deleted there.
@@ -50,12 +54,12 @@ def require_seen_to(
     *,
     show_offset: Callable[[Offset], str],
 ) -> None:
-    """Raise `PlanError` for rows of a unit that are gone, unless somebody has seen to them. `ends`: of transactions."""
+    """Raise `RowsLeft` for rows of a unit that are gone, unless somebody has seen to them. `ends`: of transactions."""
     for found in breaks:
         if (rows := found.gone_rows) is not None and ends[found.seqno] != by_hand.seen_to:
             name = log.state().relation(rows.relation_id).name
             beside = [one for one in breaks if one.seqno == found.seqno]
-            raise PlanError(
+            raise RowsLeft(
                 f"rows of {name} went with a partition that was detached or dropped at the source, and no change says "
                 f"so; they meet {rows.condition}",
                 op="apply",
