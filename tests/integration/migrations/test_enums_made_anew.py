@@ -45,3 +45,26 @@ def test_an_enum_that_is_made_anew_and_takes_the_former_one_s_name_is_followed_a
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison
+
+
+@gated
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_one_of_two_columns_is_followed_in_the_same_way(rig: Rig, recipe: str, at_once: bool) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    install(rig.source_dsn)
+    rig.both("CREATE TYPE mood AS ENUM ('a')", "CREATE TABLE u (id integer PRIMARY KEY, m mood, n mood)")
+    rig.prepare()
+    rig.write("INSERT INTO u VALUES (1, 'a', 'a')")
+    rig.run()
+    steps = [one.format("") for one in RECIPES[recipe]]
+    texts = [
+        text for one in steps for text in dict.fromkeys((one, one.replace("ALTER m", "ALTER n").replace("m::", "n::")))
+    ]
+    sent = [(text, ddl(text)) for text in texts]
+    for transaction in [[one for pair in sent for one in pair]] if at_once else sent:
+        rig.transaction(*transaction)
+    rig.write("INSERT INTO u VALUES (2, 'b', 'b')")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison

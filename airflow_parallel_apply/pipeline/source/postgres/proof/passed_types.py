@@ -82,24 +82,29 @@ def passed_types(
     now: Mapping[int, str],
     *,
     is_renamed: Callable[[str, str], bool],
+    versions: Mapping[int, int],
     computed: Mapping[int, str] = {},
     of_renamed_types: Collection[int] = (),
 ) -> Mapping[int, Texts]:
     """The types of those columns of a table that had one in between which may have changed values. `shapes`: what the
     source told of it since. `now`: the columns that are asked for, with their types. `computed`: those whose values a
     USING that was sent may have computed, with the type that this gave them: the types before it, unless all are
-    texts, may give the expression another meaning. `is_renamed` and `of_renamed_types`: see `History`.
+    texts, may give the expression another meaning. `versions`: those of the columns' entries in the catalog before the
+    first shape, as far as they are known. `is_renamed` and `of_renamed_types`: see `History`.
     """
     found = {number: known.types.get(number, ()) for number in now}
     files = known.rewritten if known.is_told else None
+    entries = dict(versions)
     for shape in shapes:
         types = {number: shape.columns[number].type_name for number in now if number in shape.columns}
         for number, type_name in types.items():
             before = found[number][-1:]
-            if shape.rewritten == files and before not in ((), (type_name,)) and is_renamed(before[0], type_name):
+            is_unaltered = shape.rewritten == files or shape.columns[number].version == entries.get(number)
+            if is_unaltered and before not in ((), (type_name,)) and is_renamed(before[0], type_name):
                 found[number] = found[number][:-1]
         _add(found, types)
         files = shape.rewritten
+        entries.update((number, shape.columns[number].version) for number in types)
     for number in found.keys() & {*of_renamed_types}:
         found[number] = found[number][:-1]
     _add(found, now)

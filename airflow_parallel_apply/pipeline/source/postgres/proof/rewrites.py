@@ -121,6 +121,7 @@ def _unsent_types(
         history.shapes,
         now,
         is_renamed=history.is_renamed,
+        versions=Look.at(pair[0]).versions,
         computed=computed,
         of_renamed_types=history.of_renamed_types,
     )
@@ -170,7 +171,9 @@ def _cast_types(
     now = {number: history.columns[number].type_name for number in numbers if number in history.columns}
     return {
         number: types
-        for number, types in passed_types(known, history.shapes, now, is_renamed=history.is_renamed).items()
+        for number, types in passed_types(
+            known, history.shapes, now, is_renamed=history.is_renamed, versions={}
+        ).items()
         if not is_way(types, _sent_steps(history, number, types[0], messages, _TYPE, SignedMessage.retypes))
     }
 
