@@ -38,6 +38,7 @@ from airflow_parallel_apply.pipeline.model.finding import listed
 from airflow_parallel_apply.pipeline.model.offset import Offset
 from airflow_parallel_apply.pipeline.target.altering import gives_other_values
 from airflow_parallel_apply.pipeline.target.steps import (
+    COMES_BEHIND,
     Merge,
     Redefine,
     Remove,
@@ -54,10 +55,6 @@ _REPLAY_ROWS: Final = 500
 """Below this a Spark job costs more than it saves."""
 _MAY_RUN: Final = "Run the pipeline with ddl=apply, and the target will run this text; or run it there by hand, and "
 _BY_HAND: Final = "The target runs no DDL. Make there by hand what its tables need of this, if anything, then "
-_BEHIND: Final = (
-    " The rows that the transaction wrote before its statement come behind what you do: where that gives older rows "
-    "other values, give them to these rows afterwards."
-)
 
 
 def serial_steps(
@@ -91,8 +88,8 @@ def serial_steps(
             pipeline=unit.pipeline,
             seqno=sent[0].seqno,
             hint=f"{_MAY_RUN if runs_ddl else _BY_HAND}{skipping(show_offset(ends[sent[0].seqno]))}"
-            f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}."
-            f"{_BEHIND if _comes_behind_rows(sent, outline.breaks, log) else ''}"
+            f"{taken_as_done(_redefined(outline.breaks, sent[0].seqno, log))}"
+            f"{COMES_BEHIND if _comes_behind_rows(sent, outline.breaks, log) else ''}."
             f"{_under_names([one for one in sent if one.seqno == sent[0].seqno], log)}",
         )
     statements = [found for found in outline.breaks if found.operation is not Operation.KEY_ARRIVED]
@@ -190,6 +187,9 @@ def _steps(
                     names=names_then(found),
                     is_last=not any(_sent_behind(found, breaks)),
                     is_behind_rows=_is_behind_rows(found, breaks, log),
+                    computes_behind_rows=_comes_behind_rows(
+                        [one for one in breaks if _is_sent_with(found, one)], breaks, log
+                    ),
                     defined=defined_before(found, breaks, log),
                     assumed=assumed_before(found, breaks, log),
                 )
@@ -199,8 +199,12 @@ def _steps(
     yield from _rows(unit, log, stage, at, last, staging=staging)
 
 
+def _is_sent_with(one: Break, other: Break) -> bool:
+    return other.is_ddl and other.seqno == one.seqno
+
+
 def _is_sent_beside(one: Break, other: Break) -> bool:
-    return other.is_ddl and other.seqno == one.seqno and other.fragno != one.fragno
+    return _is_sent_with(one, other) and other.fragno != one.fragno
 
 
 def _sent_behind(message: Break, breaks: Iterable[Break]) -> Iterator[Break]:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from airflow_parallel_apply.pipeline.errors import FatalError, PlanError
-from airflow_parallel_apply.pipeline.target.steps import Redefine, Statement, Step, shown
+from airflow_parallel_apply.pipeline.target.steps import COMES_BEHIND, Redefine, Statement, Step, shown
 
 SKIPPING: Final = "run once with ddl=skip"
 """The way in which hints about a definition say it."""
 _Followed = TypeVar("_Followed")
 
 
-def bound(error: PlanError, shown_end: str, others: Sequence[FatalError], sent: Sequence[str]) -> None:
+def bound(error: PlanError, shown_end: str, others: Sequence[FatalError], sent: Sequence[Statement]) -> None:
     """Say in the error's hint where such a run ends, `shown_end`, and what is to be done before it. `others`: what the
-    same transaction's other definitions are refused for; `sent`: the DDL texts that it sent.
+    same transaction's other definitions are refused for; `sent`: the DDL that it sent.
     """
     if error.hint is None or SKIPPING not in error.hint:
         return
@@ -28,7 +28,8 @@ def bound(error: PlanError, shown_end: str, others: Sequence[FatalError], sent: 
         error.hint += (
             " Such a run skips what the transaction sent. Run that at the target first, except on tables that "
         )
-        error.hint += f"were copied anew since: {shown(sent)}."
+        behind = COMES_BEHIND if any(one.computes_behind_rows for one in sent) else ""
+        error.hint += f"were copied anew since: {shown(one.text for one in sent)}{behind}."
     if shown_end:
         error.hint = error.hint.replace(SKIPPING, f"{SKIPPING} and until={shown_end}")
 

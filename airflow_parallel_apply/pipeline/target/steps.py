@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -54,7 +54,8 @@ class Statement:
     """Run DDL text. `beside`: the other texts of its transaction; `redefined`: the tables that it brought newer
     definitions of; `end_offset`: where that ends; `shown_end`: the same in the source's form. `names`: of tables
     whose names, or columns, had changed, as they were when the text was sent; `is_last`: no other one of its
-    transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it.
+    transaction follows that was sent under these. `is_behind_rows`: the transaction wrote rows before it;
+    `computes_behind_rows`: before the last text of all that gives older rows other values.
     `defined`: where it computes values, definitions that tables had before, in the order of the log. `assumed`: columns
     that tables had then, with their definitions, of which nobody knows what older rows held in them.
     """
@@ -67,6 +68,7 @@ class Statement:
     names: tuple[NamesThen, ...] = ()
     is_last: bool = True
     is_behind_rows: bool = False
+    computes_behind_rows: bool = False
     defined: tuple[Relation, ...] = ()
     assumed: tuple[tuple[Relation, str], ...] = ()
 
@@ -77,7 +79,7 @@ class Statement:
         more += f"anew since: {shown(self.beside)}"
         alone = "this statement" if self.redefined else "this statement alone"
         skipped = f"{skipping(self.shown_end)}, which skips {more if self.beside else alone}"
-        return skipped + taken_as_done(self.redefined)
+        return skipped + taken_as_done(self.redefined) + (COMES_BEHIND if self.computes_behind_rows else "")
 
     @property
     def gives_other_values(self) -> bool:
@@ -120,6 +122,13 @@ class Redefine:
 
 
 Step: TypeAlias = Merge | Truncate | Remove | Statement | Replay | Redefine
+
+
+COMES_BEHIND: Final = (
+    ". The rows that the transaction wrote before its statement come behind what you do: where that gives older rows "
+    "other values, give them to these rows afterwards"
+)
+"""The end of a hint to do at the target what was sent, and pass over its transaction."""
 
 
 def shown(texts: Iterable[str]) -> str:

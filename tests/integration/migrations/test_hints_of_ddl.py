@@ -91,6 +91,29 @@ def test_ddl_that_would_change_a_copy_of_a_later_moment_is_passed_over_alone(rig
 
 
 @gated
+@pytest.mark.parametrize("is_behind", [True, False])
+def test_rows_that_come_behind_what_is_done_by_hand_are_told(rig: Rig, *, is_behind: bool) -> None:
+    rig.both("CREATE TABLE t (id integer PRIMARY KEY, v text)")
+    rig.prepare()
+    rig.write("INSERT INTO t VALUES (1, 'x')")
+    rig.run()
+    execute(rig.target_dsn, "CREATE TABLE z (id integer PRIMARY KEY)")
+    computes, made = "ALTER TABLE t ALTER v TYPE text USING v || 'u'", "CREATE TABLE z (id integer PRIMARY KEY)"
+    statements = [computes, rig.ddl(computes), made, rig.ddl(made)]
+    row = "INSERT INTO t VALUES (2, 'y')"
+    rig.transaction(*([row, *statements] if is_behind else [*statements, row]))
+    with pytest.raises(FatalError, match='relation "z" already exists') as refused:
+        rig.run()
+    assert ("come behind what you do" in str(refused.value)) is is_behind
+    execute(rig.target_dsn, computes)
+    skip_as_the_hint_says(rig, refused.value)
+    if is_behind:
+        execute(rig.target_dsn, "UPDATE t SET v = v || 'u' WHERE id = 2")
+    rig.run()
+    assert_equal(rig)
+
+
+@gated
 @pytest.mark.parametrize(
     "demand",
     [

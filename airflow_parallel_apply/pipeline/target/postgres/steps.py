@@ -221,9 +221,9 @@ class Steps:
             self._has_merge_settings = False
 
 
-def _sent_beside(step: Redefine, steps: Sequence[Step]) -> list[str]:
-    """The DDL texts that a definition's transaction sent."""
-    return [one.text for one in steps if isinstance(one, Statement) and one.end_offset == step.end_offset]
+def _sent_beside(step: Redefine, steps: Sequence[Step]) -> list[Statement]:
+    """The DDL that a definition's transaction sent."""
+    return [one for one in steps if isinstance(one, Statement) and one.end_offset == step.end_offset]
 
 
 def _looks(relation: Relation) -> tuple[str, set[tuple[str, str]]]:
