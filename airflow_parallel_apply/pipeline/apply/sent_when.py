@@ -8,7 +8,7 @@ from typing import Final
 from airflow_parallel_apply.pipeline.apply.outline import Break
 from airflow_parallel_apply.pipeline.log.protocol import RowReader
 from airflow_parallel_apply.pipeline.model.change import NO_SEQNO, Relation
-from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, computes, generates, names_of_text, statements
+from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen, generates, names_of_text, retypes, statements
 
 _NAMES: Final = 2
 """The place of the names among a message's values, behind its prefix and its text."""
@@ -39,8 +39,8 @@ def definitions_before(log: RowReader, seqno: int, later: Collection[int] = ()) 
 
 
 def defined_before(message: Break, breaks: Iterable[Break], log: RowReader) -> tuple[Relation, ...]:
-    """Where a message may compute values: the definitions that tables had before it; of those that were copied since,
-    the copies', too. Only where the source tells of each change: else their types may have been others by then.
+    """Where a message may compute or cast values: the definitions that tables had before it; of those that were copied
+    since, the copies', too. Only where the source tells of each change: else their types may have been others by then.
     """
     last = _computed_by(message, breaks, log)
     told = {one.oid for one in log.state().sightings if one.names}
@@ -68,8 +68,8 @@ def _assumed(last: dict[int | None, Relation], log: RowReader) -> Iterator[tuple
 
 
 def _computed_by(message: Break, breaks: Iterable[Break], log: RowReader) -> dict[int | None, Relation]:
-    """The last definitions of tables before a message that may compute values, by their oids; none before another."""
-    if not any(computes(one) or generates(one) for one in statements(message.values[1])):
+    """The last definitions of tables before a message, by their oids; none where it computes and casts nothing."""
+    if not any(retypes(one) or generates(one) for one in statements(message.values[1])):
         return {}
     behind = [one for one in breaks if one.seqno == message.seqno and one.fragno > message.fragno]
     last = definitions_before(log, message.seqno, {one.relation_id for one in behind if one.operation is None})

@@ -23,6 +23,7 @@ _CODE_PARTS: Final = re.compile(rf"""--[^\n]*|/\*|{_STRING}|[^-/'";eE]+|.""", re
 _COMMENT_ENDS: Final = re.compile(r"/\*|\*/")
 COMPUTES: Final = re.compile(r"\btype\b.*\busing\b", re.IGNORECASE | re.DOTALL)
 """Words of a statement that may give rows other values, by others of theirs."""
+_RETYPES: Final = re.compile(r"\balter\b.*\btype\b", re.IGNORECASE | re.DOTALL)
 _GENERATES: Final = re.compile(r"\bset\s+expression\b", re.IGNORECASE)
 _QUOTES: Final = str.maketrans("", "", "'\"")
 """Leaves them out: what stands in a block's text has more of them."""
@@ -76,6 +77,11 @@ def _end_of_comment(text: str, begin: int) -> int:
 def computes(statement: str) -> bool:
     """True if a statement may give rows other values, by others of theirs."""
     return COMPUTES.search(statement) is not None
+
+
+def retypes(statement: str) -> bool:
+    """True if a statement may give a column another type."""
+    return _RETYPES.search(statement) is not None
 
 
 def generates(statement: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from airflow_parallel_apply.pipeline.model.sent_ddl import has_word
 from airflow_parallel_apply.pipeline.target.postgres.catalog.exact_session import exact_session
-from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, fit, is_cast_by_text
+from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit, differ_in_limits, fit, is_cast_by_text
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.quoting import quoted
 
@@ -46,6 +48,26 @@ def retyping(table: TargetTable, index: int) -> tuple[str, ...]:
         alter = f"ALTER COLUMN {name} DROP DEFAULT, {alter}"
     settings = () if is_cast else exact_session(found.type_sql, wanted)
     return (*settings, f"ALTER TABLE {quoted(relation.schema, relation.table)} {alter}")
+
+
+def unlike(table: TargetTable, names: Sequence[str]) -> tuple[int, ...]:
+    """The indexes in the relation of those of these columns that have another type than the source's: what is written
+    in the same words may be another function or operator then, or behind another cast.
+    """
+    found = []
+    for index, column in enumerate(table.relation.columns):
+        here = table.columns.get(column.name) if column.name in names else None
+        if here is not None and not any(
+            differ_in_limits(column.type_name, one) for one in (here.type_sql, here.declared_sql)
+        ):
+            found.append(index)
+    return tuple(found)
+
+
+def retyping_for(table: TargetTable, definition: str) -> tuple[str, ...]:
+    """The statements that give the source's types to those columns which a computed column's definition may read."""
+    read = [column.name for column in table.relation.columns if has_word(definition, column.name)]
+    return tuple(command for index in unlike(table, read) for command in retyping(table, index))
 
 
 def retyped(table: TargetTable, index: int) -> str:

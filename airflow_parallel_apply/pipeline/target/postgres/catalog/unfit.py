@@ -11,7 +11,7 @@ from airflow_parallel_apply.pipeline.model.finding import command_line
 from airflow_parallel_apply.pipeline.model.key_kind import KeyKind
 from airflow_parallel_apply.pipeline.model.sent_ddl import NamesThen
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import name_of_built_in
-from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping, retyping_for
 from airflow_parallel_apply.pipeline.target.postgres.catalog.table_names import Name, giving_back
 from airflow_parallel_apply.pipeline.target.postgres.catalog.untold import recopying
 from airflow_parallel_apply.postgres.generated_text import as_taken
@@ -91,11 +91,12 @@ def replacing(relation: Relation, name: str, definition: str, server_version: in
 
 
 def computing(table: TargetTable, name: str, server_version: int) -> Sequence[str]:
-    """The statement after which the target computes a column as the source does; none where that is not known."""
+    """The statements after which the target computes a column as the source does; none where that is not known."""
     definition = dict(table.relation.expressions).get(name)
     if not definition:
         return ()
-    return (replacing(table.relation, name, definition, server_version, is_there=name in table.columns),)
+    replaced = replacing(table.relation, name, definition, server_version, is_there=name in table.columns)
+    return (*retyping_for(table, definition), replaced)
 
 
 def rows_differ(table: TargetTable) -> str:
@@ -164,7 +165,7 @@ def require_fit(
             f"the source computes the column and does not send it, and {what}",
             table=relation.name,
             column=name,
-            hint=f"Run {found[0]} at the target, then run again." if found else do,
+            hint=f"Run {'; '.join(found)} at the target, then run again." if found else do,
         )
     for name in table.overruled_columns:
         make = replacing(relation, name, types[name], server_version, is_there=True)

@@ -70,6 +70,8 @@ class Alteration:
     """Schema and name of the table that the statements alter instead, since the column is inherited from it."""
     strangers: tuple[str, ...] = ()
     """Children whose own column has the new name, and is not known as one of the source's."""
+    unlike: tuple[sql.Composed, ...] = ()
+    """The statements that give the source's types to what these read; before these, where the server refuses them."""
     first: str = ""
     """The beginning of the hint, where a person has to do something before the statements."""
 

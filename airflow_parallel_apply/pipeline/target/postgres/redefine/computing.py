@@ -9,7 +9,8 @@ from typing import Final
 from psycopg import sql
 
 from airflow_parallel_apply.pipeline.model.change import Column, Relation
-from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import find_tables
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping_for
+from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable, find_tables
 from airflow_parallel_apply.pipeline.target.postgres.redefine.alterations import Alteration, altering
 from airflow_parallel_apply.pipeline.target.postgres.redefine.expressions import Computed, computed_otherwise
 from airflow_parallel_apply.pipeline.target.postgres.redefine.found_columns import Columns, FoundColumn, find_columns
@@ -22,11 +23,14 @@ _OF_OTHER_TYPES: Final = "The target would compute it of columns that have other
 
 def computations(connection: Connection, old: Relation, new: Relation, columns: Columns) -> Iterator[Alteration]:
     """Yield the alterations by which the target computes as the newer definition does. Errors: psycopg's own."""
+    (before,) = find_tables(connection, [new])
     for name, definition in (*new.newly_computed(old), *new.remade(old)):
         if name not in columns:
             taken = sql.SQL(as_taken(definition, connection.info.server_version))
             add = sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), taken)
-            yield Alteration(name, "was added as a computed one", (altering(new) + add,))
+            yield Alteration(
+                name, "was added as a computed one", (altering(new) + add,), unlike=_types(before, definition)
+            )
     for name, _ in new.recomputed(old):
         if name in columns and not columns[name].generated:
             # What it holds in older rows is for a copy to tell.
@@ -75,7 +79,14 @@ def _recomputing(connection: Connection, column: Computed) -> Alteration:
     """
     statement = sql.Composed([sql.SQL(column.fix(connection))])
     if column.is_fixed_in_place(connection):
-        return Alteration(column.name, _RECOMPUTED, (statement,))
+        unlike = _types(column.table, column.definition)
+        return Alteration(column.name, _RECOMPUTED, (statement,), unlike=unlike)
     # No value of a virtual one was ever cast.
     is_certain = not column.unlike and (is_virtual(column.definition) or bool(column.first))
     return Alteration(column.name, _RECOMPUTED, (statement,), is_certain=is_certain, first=column.first)
+
+
+def _types(table: TargetTable | None, definition: str) -> tuple[sql.Composed, ...]:
+    """The source's types for the columns that a definition reads."""
+    texts = () if table is None else retyping_for(table, definition)
+    return tuple(sql.Composed([sql.SQL(text)]) for text in texts)

@@ -14,10 +14,10 @@ from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import (
     casts_what_is_computed,
     computes_alike,
-    differ_in_limits,
     is_plain_cast,
 )
 from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import retyping as giving_type
+from airflow_parallel_apply.pipeline.target.postgres.catalog.retyping import unlike
 from airflow_parallel_apply.pipeline.target.postgres.catalog.search_path import without_search_path
 from airflow_parallel_apply.pipeline.target.postgres.catalog.tables import TargetTable
 from airflow_parallel_apply.pipeline.target.postgres.session import Connection
@@ -153,7 +153,7 @@ def computed_otherwise(connection: Connection, tables: Sequence[TargetTable]) ->
                 type_name=type_name,
                 expression=text,
                 definition=definition,
-                unlike=_unlike(table, read),
+                unlike=unlike(table, read),
             )
             for oid, place, name, type_name, text, read in found
             if (oid, name) in wanted
@@ -187,20 +187,6 @@ def _is_same(connection: Connection, column: Computed) -> bool:
 
 def _fits(column: Computed) -> bool:
     return computes_alike(type_of(column.definition), column.type_name)
-
-
-def _unlike(table: TargetTable, names: Sequence[str]) -> tuple[int, ...]:
-    """The indexes in the relation of those of these columns that have another type than the source's: what is written
-    in the same words may be another function or operator then, or behind another cast.
-    """
-    found = []
-    for index, column in enumerate(table.relation.columns):
-        here = table.columns.get(column.name) if column.name in names else None
-        if here is not None and not any(
-            differ_in_limits(column.type_name, one) for one in (here.type_sql, here.declared_sql)
-        ):
-            found.append(index)
-    return tuple(found)
 
 
 def _where(what: Sequence[str]) -> str:

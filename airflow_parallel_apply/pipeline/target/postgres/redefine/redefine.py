@@ -168,6 +168,7 @@ def _alter(
             for statement in alteration.statements:
                 connection.execute(statement)
     except _UNLIKE as error:
+        by_hand = replace(by_hand, statements=(*done, *alteration.unlike, *alteration.statements))
         raise left(connection, relation, by_hand) from error
     except _IN_THE_WAY as error:
         raise left(connection, relation, by_hand, users=error.diag.message_detail or str(error)) from error
