@@ -99,7 +99,8 @@ def passed_types(
         types = {number: shape.columns[number].type_name for number in now if number in shape.columns}
         for number, type_name in types.items():
             before = found[number][-1:]
-            is_unaltered = shape.rewritten == files or shape.columns[number].version == entries.get(number)
+            version = shape.columns[number].version
+            is_unaltered = shape.rewritten == files or (version and version == entries.get(number))
             if is_unaltered and before not in ((), (type_name,)) and is_renamed(before[0], type_name):
                 found[number] = found[number][:-1]
         _add(found, types)
@@ -147,11 +148,11 @@ def is_way(types: Texts, steps: Iterable[str]) -> bool:
 
 
 def passed_expressions(
-    known: Known, shapes: Iterable[Shape], numbers: Iterable[int], *, is_unseen: bool
+    known: Known, shapes: Iterable[Shape], numbers: Iterable[int], *, unseen: Collection[int]
 ) -> Mapping[int, Texts]:
     """The expressions of those columns of a table that are computed no more, and may have been computed otherwise than
     the log says before that. The table is rewritten for it; where it is not, a name in the expression was changed.
-    `is_unseen`: it was rewritten, and other expressions may have been given of which nothing was told.
+    `unseen`: those that may have got other expressions of which nothing was told.
     """
     found = {number: known.computed[number] for number in numbers if number in known.computed}
     rewritten = known.rewritten
@@ -163,7 +164,20 @@ def passed_expressions(
             elif definition:
                 _add(found, {number: definition})
         rewritten = shape.rewritten
-    return {number: texts for number, texts in found.items() if is_unseen or len(texts) > 1}
+    return {number: texts for number, texts in found.items() if number in unseen or len(texts) > 1}
+
+
+def is_seen(known: Known, shapes: Iterable[Shape], number: int) -> bool:
+    """True if the source told that a column is computed no more, and since what it had told before, the table was not
+    rewritten: that needs no rewrite.
+    """
+    rewritten = known.rewritten
+    for shape in shapes if known.is_told else ():
+        column = shape.columns.get(number)
+        if column is not None and not column.generated:
+            return shape.rewritten == rewritten
+        rewritten = shape.rewritten
+    return False
 
 
 def _defined(relation: Relation) -> Known:

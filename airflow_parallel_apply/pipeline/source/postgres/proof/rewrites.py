@@ -34,6 +34,7 @@ from airflow_parallel_apply.pipeline.source.postgres.proof.histories import (
 from airflow_parallel_apply.pipeline.source.postgres.proof.passed_types import (
     Known,
     Texts,
+    is_seen,
     is_way,
     passed_expressions,
     passed_types,
@@ -152,11 +153,12 @@ def _unsent_expressions(
     history: History, known: Known, touched: Set[int], messages: Sequence[SignedMessage], *, is_rewritten: bool
 ) -> Mapping[int, Texts]:
     """See `passed_expressions`; those that messages do not tell of, one after the other where each is known."""
-    is_unseen = is_rewritten and not known.is_told
-    found = passed_expressions(known, history.shapes, touched & history.columns.keys(), is_unseen=is_unseen)
+    numbers = touched & history.columns.keys() & known.computed.keys()
+    unseen = {number for number in numbers if is_rewritten and not is_seen(known, history.shapes, number)}
+    found = passed_expressions(known, history.shapes, numbers, unseen=unseen)
 
     def are_sent(number: int, texts: Texts) -> bool:
-        if is_unseen:
+        if number in unseen:
             return _sent_count(history, number, messages, SignedMessage.recomputes) >= max(len(texts) - 1, 1)
         steps = _sent_steps(history, number, texts[0], messages, _EXPRESSION, SignedMessage.recomputes)
         return is_way(texts, steps)
