@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from airflow_parallel_apply.pipeline.errors import Unavailable
 from airflow_parallel_apply.pipeline.log.writer import DirectoryLogWriter
 from airflow_parallel_apply.pipeline.source.postgres.session import Session
+from airflow_parallel_apply.pipeline.source.postgres.slot import reading
 from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot, SlotState
 from tests.integration.source.conftest import EVERYTHING, Scene, never
 from tests.support.variants import gated
@@ -38,6 +40,34 @@ def test_a_large_transaction_streams_in_small_batches(scene: Scene, monkeypatch:
     assert transactions.column("byte_count").to_pylist() == [
         scene.value("SELECT sum(length(id::text) + 1 + length(v)) FROM t")
     ]
+
+
+@gated
+def test_a_table_is_asked_for_once_whatever_number_of_its_partitions_is_written_to(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = reading.shapes
+
+    def counted(connection: psycopg.Connection[Any], oids: Sequence[int]) -> Any:
+        asked.extend(oids)
+        return ask(connection, oids)
+
+    monkeypatch.setattr(reading, "shapes", counted)
+    scene.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        *(f"CREATE TABLE t_{n} PARTITION OF t FOR VALUES FROM ({n}) TO ({n + 1})" for n in range(20)),
+    )
+    scene.source().prepare()
+    scene.execute(
+        "INSERT INTO t SELECT g FROM generate_series(0, 19) g",
+        "ALTER TABLE t ADD w int",
+        "INSERT INTO t (id) SELECT g FROM generate_series(10, 19) g ON CONFLICT (id) DO UPDATE SET w = 1",
+    )
+    scene.capture(max_changes=EVERYTHING)
+    assert len([row for row in scene.rows() if row["operation"] == "I"]) == 20
+    # Once more as each definition is new to the log.
+    assert len(asked) <= 4
 
 
 @gated

@@ -41,6 +41,7 @@ from airflow_parallel_apply.pipeline.source.postgres.slot.slot import Slot
 from airflow_parallel_apply.pipeline.source.postgres.slot.visibility import Visibility
 from airflow_parallel_apply.pipeline.source.postgres.wire.described_tables import LookedUp
 from airflow_parallel_apply.pipeline.source.postgres.wire.messages import WireMessage, WireRelation
+from airflow_parallel_apply.pipeline.source.postgres.wire.tuples import FollowedTable
 from airflow_parallel_apply.pipeline.source.protocol import Definitions, Look, Part, Reached
 
 _READ_BYTES: Final = 384 * 2**20
@@ -86,6 +87,8 @@ class SlotRead:
             log.passed_over, None if text is None else registration, captured_offset=log.captured_offset
         )
         self._config = config
+        self._answers: dict[int, tuple[tuple[object, ...], FollowedTable]] = {}
+        """How each table was described last, and from what."""
         self._decoder = Decoder(
             next_seqno=log.last_seqno + 1,
             table=self._followed,
@@ -134,18 +137,26 @@ class SlotRead:
         return max_changes if wal_bytes <= _READ_BYTES else 0
 
     def _followed(self, wire: WireRelation, commit_lsn: int) -> LookedUp:
+        table = self._described(wire, commit_lsn)
         connection = self._session.catalog()
-        table = describe(
-            connection,
-            wire,
-            shapes(connection, [wire.oid]).get(wire.oid),
-            seen=knowing(self._sent.before(wire.oid, commit_lsn), self._skipped),
-            known=self._definitions.latest_relation(wire.schema, wire.table, wire.oid),
-            is_untold=wire.oid in self._untold,
-        )
         relation, others = renamed(connection, self._definitions, table.relation)
         relation_id, is_redefined = self._definitions.relation_id(relation)
         return LookedUp(table=numbered(table, relation_id), is_redefined=is_redefined, renamed=others)
+
+    def _described(self, wire: WireRelation, commit_lsn: int) -> FollowedTable:
+        """A partitioned table is described again before the first row of each of its partitions, and the more there
+        are, the longer it takes to ask for it. What the read comes to was committed before it was asked first.
+        """
+        seen = knowing(self._sent.before(wire.oid, commit_lsn), self._skipped)
+        known = self._definitions.latest_relation(wire.schema, wire.table, wire.oid)
+        asked = (wire, seen, known)
+        if wire.oid not in self._answers or self._answers[wire.oid][0] != asked:
+            connection = self._session.catalog()
+            shape = shapes(connection, [wire.oid]).get(wire.oid)
+            is_untold = wire.oid in self._untold
+            table = describe(connection, wire, shape, seen=seen, known=known, is_untold=is_untold)
+            self._answers[wire.oid] = asked, table
+        return self._answers[wire.oid][1]
 
     def _ddl(self, xid: int, commit_lsn: int, message: WireMessage) -> tuple[bytes, ...] | None:
         if (removal := self._messages.removal(xid, message)) is not None:
