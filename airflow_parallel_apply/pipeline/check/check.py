@@ -20,6 +20,7 @@ from airflow_parallel_apply.pipeline.check.expected import (
     expected_at_target,
     sent_to_target,
     settled_at_target,
+    successors_at_target,
     unbegun_at_target,
 )
 from airflow_parallel_apply.pipeline.check.history import history_findings
@@ -38,7 +39,7 @@ from airflow_parallel_apply.pipeline.model.reference import Reference
 from airflow_parallel_apply.pipeline.partition.open import routing_findings, routing_of
 from airflow_parallel_apply.pipeline.rare_collection import rare_collection
 from airflow_parallel_apply.pipeline.stream.address import place_of_log
-from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, Successor, names_of
 from airflow_parallel_apply.queue.model import QueueError, QueueMisconfigured
 from airflow_parallel_apply.queue.open import look_at_queue
 from airflow_parallel_apply.service.address import is_service
@@ -143,12 +144,14 @@ def _target_findings(
         makes_tables = copies and config.create_tables and not goes_into_log(source, target)
         settled = tuple(relations) if is_new else ()
         unbegun: tuple[Relation, ...] = ()
+        successors: tuple[Successor, ...] = ()
         late: tuple[Relation, ...] = ()
         positions: Sequence[Position] = ()
         if state is not None:
             positions = writing.positions() if writing.routing_digest() else ()
             settled = settled_at_target(config, relations, positions)
             unbegun = unbegun_at_target(config, relations, furthest(positions))
+            successors = successors_at_target(config, relations, furthest(positions))
             late = unbegun_at_target(config, relations, low_watermark(positions))
         findings = (
             *session.findings(),
@@ -161,6 +164,7 @@ def _target_findings(
                     tables=tuple(expected),
                     settled=settled,
                     unbegun=unbegun,
+                    successors=successors,
                     references=tuple(references),
                     altered=tuple(relations) if config.ddl is DdlPolicy.APPLY else (),
                     followed=names_of(relations),

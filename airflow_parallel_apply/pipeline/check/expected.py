@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow.compute as pc
 
@@ -11,6 +11,7 @@ from airflow_parallel_apply.pipeline.log.open import log_exists, open_reader
 from airflow_parallel_apply.pipeline.model.change import Mark, Operation, Relation
 from airflow_parallel_apply.pipeline.model.copy_text import values_of
 from airflow_parallel_apply.pipeline.model.position import Position, low_watermark
+from airflow_parallel_apply.pipeline.target.expectation import Successor
 from airflow_parallel_apply.pipeline.versions import Versions
 
 
@@ -64,26 +65,34 @@ def unbegun_at_target(
     config: PipelineConfig, relations: Sequence[Relation], applied_seqno: int
 ) -> tuple[Relation, ...]:
     """Those that are followed since later than the log began, and of which whoever is at that seqno has applied nothing
-    yet: they had no rows when the log came to follow them, so there must be none at the target.
-
-    Not one whose name another table had in the log that is followed still, under another name by now: until the target
-    has renamed that one, the rows are those of it.
+    yet: they had no rows when the log came to follow them, so there must be none at the target. Not the successors.
     """
+    return tuple(relation for relation, before in _unbegun(config, relations, applied_seqno) if not before)
+
+
+def successors_at_target(
+    config: PipelineConfig, relations: Sequence[Relation], applied_seqno: int
+) -> tuple[Successor, ...]:
+    """The others of these: those whose name another table had in the log that is followed still, under another name by
+    now. Until the target has renamed that one, the rows are those of it.
+    """
+    return tuple(one for one in _unbegun(config, relations, applied_seqno) if one[1])
+
+
+def _unbegun(config: PipelineConfig, relations: Sequence[Relation], applied_seqno: int) -> Iterator[Successor]:
     if not log_exists(config.log_url):
-        return ()
+        return
     followed = {relation.oid for relation in relations}
     begun: set[int | None] = {None}
-    named: dict[str, set[int | None]] = {}
+    named: dict[str, dict[int | None, Relation]] = {}
     for logged in open_reader(config.log_url).state().relations:
         if logged.first_seqno is None or logged.first_seqno <= applied_seqno:
             begun.add(logged.oid)
         if logged.oid in followed:
-            named.setdefault(logged.name, set()).add(logged.oid)
-    return tuple(
-        relation
-        for relation in relations
-        if relation.oid not in begun and named.get(relation.name, set()) <= {relation.oid}
-    )
+            named.setdefault(logged.name, {})[logged.oid] = logged
+    for relation in relations:
+        if relation.oid not in begun:
+            yield relation, tuple(one for oid, one in named.get(relation.name, {}).items() if oid != relation.oid)
 
 
 def sent_to_target(config: PipelineConfig, applied_seqno: int) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from airflow_parallel_apply.pipeline.check.expected import (
     expected_at_target,
     sent_to_target,
     settled_at_target,
+    successors_at_target,
     unbegun_at_target,
 )
 from airflow_parallel_apply.pipeline.check.open import inheritance_findings
@@ -48,6 +49,7 @@ def check_run(
         tables=expected,
         settled=settled_at_target(config, relations, positions),
         unbegun=unbegun,
+        successors=successors_at_target(config, relations, furthest(positions)),
         references=capture.source.references(),
         followed=names_of(relations),
         renames=config.ddl is DdlPolicy.APPLY,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from airflow_parallel_apply.pipeline.errors import TargetError
 from airflow_parallel_apply.pipeline.model.change import Relation
 from airflow_parallel_apply.pipeline.model.finding import Finding, errors, hint_of, refuse
 from airflow_parallel_apply.pipeline.model.reference import Reference
+
+Successor: TypeAlias = tuple[Relation, tuple[Relation, ...]]
+"""A table, and definitions of other ones that had its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +21,9 @@ class Expectation:
 
     `tables`: those that the target is to have in this form now. `settled`: those of which it has applied the last
     definition, whatever DDL is on its way. `references`: the source's foreign keys that act. `altered`: those whose
-    definitions it is to change when DDL comes. `unbegun`: those of which it is to have no rows yet. `followed`: schema
-    and name of all, whatever their form: none may be a part of another here.
+    definitions it is to change when DDL comes. `unbegun`: those of which it is to have no rows yet; `successors`: those
+    of which this holds once what had their names has others here. `followed`: schema and name of all, whatever their
+    form: none may be a part of another here.
     """
 
     channels: int
@@ -27,6 +32,7 @@ class Expectation:
     references: tuple[Reference, ...] = ()
     altered: tuple[Relation, ...] = ()
     unbegun: tuple[Relation, ...] = ()
+    successors: tuple[Successor, ...] = ()
     followed: tuple[tuple[str, str], ...] = ()
     are_empty: bool = False
     """True if `tables` are to have no rows."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from airflow_parallel_apply.pipeline.check import check_pipeline
 from airflow_parallel_apply.pipeline.config import DdlPolicy, PipelineConfig, TablePatterns
 from airflow_parallel_apply.pipeline.copy.open import recopy_tables
-from airflow_parallel_apply.pipeline.errors import ConfigurationError
+from airflow_parallel_apply.pipeline.errors import ConfigurationError, TargetError
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED, gated
 
@@ -156,6 +157,25 @@ def test_a_table_whose_namesake_left_the_patterns_is_copied_alone(rig: Rig) -> N
         rig.run()
     recopy_tables(rig.config, rig.source, rig.target, [("public", "other")], report=lambda _: None)
     rig.write("UPDATE other SET id = 8", "INSERT INTO archive.other VALUES (9)")
+    rig.run()
+    comparison = rig.comparison()
+    assert comparison.equal, comparison
+
+
+@gated
+def test_what_a_table_left_under_its_former_name_is_not_the_beginning_of_the_next_one_of_that_name(rig: Rig) -> None:
+    rig = rig.having(ddl=DdlPolicy.APPLY)
+    rig.write("ALTER TABLE a RENAME TO z")
+    execute(rig.target_dsn, "CREATE TABLE z (v text)")
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "z")], report=lambda _: None)
+    rig.write("CREATE TABLE a (v text)", "INSERT INTO other VALUES (3)")
+    with pytest.raises(TargetError, match=r"public\.a has rows, and the source's table had none") as caught:
+        rig.run()
+    assert "recopy --pipeline p --table public.a" in (caught.value.hint or "")
+    checked = check_pipeline(rig.config, rig.source, rig.target)
+    assert any("public.a has rows" in finding.what for finding in checked.findings)
+    recopy_tables(rig.config, rig.source, rig.target, [("public", "a")], report=lambda _: None)
+    rig.write("INSERT INTO a VALUES ('new')", "INSERT INTO z VALUES ('more')")
     rig.run()
     comparison = rig.comparison()
     assert comparison.equal, comparison

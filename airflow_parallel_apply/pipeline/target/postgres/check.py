@@ -21,7 +21,7 @@ from airflow_parallel_apply.pipeline.model.finding import (
     hint_of,
     new_finding,
 )
-from airflow_parallel_apply.pipeline.target.expectation import Expectation, names_of
+from airflow_parallel_apply.pipeline.target.expectation import Expectation, Successor, names_of
 from airflow_parallel_apply.pipeline.target.postgres.catalog.columns import WITHOUT_LETTERS
 from airflow_parallel_apply.pipeline.target.postgres.catalog.fit import Fit
 from airflow_parallel_apply.pipeline.target.postgres.catalog.inherited import altering_of_owner
@@ -146,7 +146,8 @@ def _standing_findings(
     yield from computation_findings(connection, [table for table in found if table is not None])
     yield from reference_findings(connection, expected.settled, expected.references)
     # Of a partition here the rows are its table's.
-    unbegun = [relation for relation in expected.unbegun if relation.name not in nested]
+    succeeding = _without_predecessors(connection, session, expected.successors)
+    unbegun = [relation for relation in (*expected.unbegun, *succeeding) if relation.name not in nested]
     yield from _begun_findings(connection, session, unbegun)
     if expected.altered:
         yield from owner_findings(connection, expected.altered)
@@ -310,6 +311,16 @@ def _key_findings(table: TargetTable, channels: int, pipeline: str) -> Iterator[
                 'COLLATE "default"',
                 column=column,
             )
+
+
+def _without_predecessors(
+    connection: Connection, session: Session, successors: Sequence[Successor]
+) -> Iterator[Relation]:
+    """Those whose names nothing has any more that had them before."""
+    for relation, former in successors:
+        names = {present_name(connection, session, one) for one in former}
+        if names.isdisjoint({None, (relation.schema, relation.table)}):
+            yield relation
 
 
 def _begun_findings(connection: Connection, session: Session, unbegun: Sequence[Relation]) -> Iterator[Finding]:
