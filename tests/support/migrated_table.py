@@ -11,6 +11,9 @@ from airflow_parallel_apply.pipeline.copy.open import recopy_tables
 from tests.support.rig import Rig, execute
 from tests.support.variants import GATED
 
+COMPUTED: Final = (
+    "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer, g integer GENERATED ALWAYS AS (b * 2) STORED)"
+)
 PLAIN: Final = ("CREATE TABLE t (id integer PRIMARY KEY, a text, b integer)",)
 PARTED: Final = (
     "CREATE TABLE t (id integer PRIMARY KEY, a text, b integer) PARTITION BY RANGE (id)",
