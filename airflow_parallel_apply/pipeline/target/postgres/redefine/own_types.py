@@ -52,8 +52,6 @@ _OF_A_SCHEMA: Final = "."
 """In the name of each type that somebody made."""
 _ZONE: Final = r"(?:\s+with(?:out)?\s+time\s+zone)?"
 _TYPE: Final = rf"[\w.]+(?:\s+(?:varying|precision))?{_ZONE}(?:\s*\([\d,\s]*\))?{_ZONE}(?:\s*\[\d*\])*"
-
-
 _CASTS: Final = re.compile(rf"(?:::|\bas\b)\s*({_TYPE})", re.IGNORECASE)
 _TEXTS: Final = ("text", "varchar", "charactervarying")
 
